@@ -126,6 +126,8 @@ class Admission:
         if self.turned_away.by_partition:
             self.turned_away.hand_over(replica, now_ms)
         try:
+            # Alone it leads and is enough in sync by the settings that it has heard of. Others may have come to the log
+            # a moment ago: until who altered them is answered, either is right.
             if not machine.alone and (
                 not machine.leads
                 or (

@@ -107,6 +107,7 @@ class AnswerQueue:
         else:
             if exchange.by_others:
                 self._pending += 1
+            assert exchange.after is not None, "neither answered nor waiting for anything"
             if exchange.after is not self._waits_for:
                 self._waits_for, self._group = exchange.after, [exchange]
                 return self._group

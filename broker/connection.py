@@ -307,7 +307,7 @@ class Connection(asyncio.BufferedProtocol):
             self._await_all(group)
         elif exchange.pending is not None:
             self._await_answer(exchange)
-        elif exchange.throttle_ms:
+        elif exchange.throttle_ms and exchange.chunks is not None:
             self._mute(exchange.throttle_ms)
         if is_large:
             self._large_started(exchange)

@@ -150,7 +150,7 @@ class ProduceMemo:
             known = self._learn(frame, found)
             if known is None:
                 return None
-            correlation_id, _ = known.read_start(frame, _CORRELATION_ID_AT)
+            (correlation_id,) = _CORRELATION_ID.unpack_from(frame, _CORRELATION_ID_AT)
         span = records_span(frame, self._prefix_end, flexible=self._flexible)
         if span is None:
             return None

@@ -152,8 +152,6 @@ class Flusher:
 
         Many wait for the same future: a waiter that may be cancelled has to shield it.
         """
-        if self._dirty and self._next_round is not None and self.failure is None:
-            return self._next_round  # nearly always
         if not self._dirty and self.failure is None and self._running_round is not None:
             return self._running_round
         if self._next_round is None:

@@ -43,8 +43,10 @@ class OffsetIndex:
 
     def _have(self, offsets: "array[int]", positions: "array[int]") -> None:
         self._offsets, self._positions = offsets, positions
-        self.size_bytes = len(offsets) * OFFSET_ENTRY_BYTES  # of the file that has all entries; asked for each batch,
-        self.last_position = positions[-1] if positions else 0  # as is this, the position of the last entry
+        self.size_bytes = len(offsets) * OFFSET_ENTRY_BYTES
+        """Of the file that has all entries; kept, as the next, because every batch asks for it."""
+        self.last_position = positions[-1] if positions else 0
+        """Of the last indexed batch; 0 when there is none."""
 
     def __len__(self) -> int:
         return len(self._offsets)

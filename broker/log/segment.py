@@ -34,7 +34,7 @@ WRITE_AGAIN_BYTES = 1024 * 1024
 
 RECENT_MAX = 32
 """So many batches of those appended last, if not twice as many, are found without a walk: followers and consumers at
-the end ask for them."""
+the end ask for them. They take up to 6 KiB in each segment that is written to."""
 
 
 class IndexClaim(NamedTuple):

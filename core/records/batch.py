@@ -57,7 +57,8 @@ header_fields = _HEADER.unpack_from
 """`(buffer, position) -> fields` of a BatchHeader."""
 
 stamp_start = struct.Struct(">qii").pack_into
-"""`(buffer, position, base offset, length, leader epoch)`: what `stamp` does, in one call."""
+"""`(buffer, position, base offset, length, leader epoch)`: as `stamp`, and writes the length again, counted as it is in
+the header (what follows it): the caller knows it is that."""
 
 
 class BatchHeader(NamedTuple):

@@ -28,8 +28,9 @@ def pending(number: int, *, exclusive: bool = False) -> Exchange:
     return made
 
 
-def waiting(number: int, after: object) -> Exchange:
+def waiting(number: int, after: object, *, by_others: bool = False) -> Exchange:
     made = exchange(number)
+    made.by_others = by_others
     made.after = cast("asyncio.Future[None]", after)
     made.due = [b"due"]
     return made
@@ -114,6 +115,11 @@ def test_those_that_wait_for_the_same_are_one_group_until_it_is_over() -> None:
     assert queue.add(waiting(7, one), 10) is not None
 
 
+def test_one_that_nothing_would_answer_is_refused() -> None:
+    with pytest.raises(AssertionError, match="neither answered nor waiting"):
+        AnswerQueue(BYTES_MAX).add(exchange(1), 10)
+
+
 class Answers(RuleBasedStateMachine):
     """Requests start when they may and are answered in any order; the client may go away."""
 
@@ -124,6 +130,7 @@ class Answers(RuleBasedStateMachine):
         self.in_work: list[Exchange] = []
         self.unsettled: list[tuple[Exchange, int]] = []  # with what is counted of the request
         self.groups: list[tuple[object, list[Exchange]]] = []
+        self.by_others = 0
         self.memory_bytes = 0
         self.answered: dict[int, bytes] = {}
         self.holds: set[Hold] = set()
@@ -155,10 +162,11 @@ class Answers(RuleBasedStateMachine):
             self.memory_bytes += size
 
     @precondition(lambda self: self.queue.may_start())
-    @rule(new=st.booleans())
-    def due_after(self, new: bool) -> None:
+    @rule(new=st.booleans(), by_others=st.booleans())
+    def due_after(self, new: bool, by_others: bool) -> None:
         after = self.groups[-1][0] if self.groups and not new else object()
-        one = waiting(self.count, after)
+        one = waiting(self.count, after, by_others=by_others)
+        self.by_others += by_others
         group = self.start(one, 50)
         if group is not None:
             self.groups.append((after, group))
@@ -173,10 +181,29 @@ class Answers(RuleBasedStateMachine):
 
     @precondition(lambda self: self.groups)
     @rule(which=st.integers(0, 10**6))
-    def a_group_is_over(self, which: int) -> None:
+    def what_a_group_waited_for_is_done(self, which: int) -> None:
+        group = self.leave(which)
+        if self.is_gone:
+            for one in group:
+                self.queue.settle(one)
+            return
+        self.queue.all_due(group, 5.0)
+        for one in group:
+            number = one.header.correlation_id
+            assert (one.answered, one.request, one.chunks) == (5.0, None, one.due)
+            one.chunks = [b"due"]
+            self.answered[number] = b"due"
+
+    def leave(self, which: int) -> list[Exchange]:
         _, group = self.groups.pop(which % len(self.groups))
         self.queue.leave(group)
-        for one in group:
+        self.by_others -= sum(one.by_others for one in group)
+        return group
+
+    @precondition(lambda self: self.groups)
+    @rule(which=st.integers(0, 10**6))
+    def what_a_group_waited_for_failed(self, which: int) -> None:
+        for one in self.leave(which):
             self.memory_bytes -= self.queue.settle(one)
             if not self.is_gone:
                 self.set_answer(one, 3)
@@ -222,7 +249,7 @@ class Answers(RuleBasedStateMachine):
     def counts_are_what_waits(self) -> None:
         assert len(self.queue) == len(self.in_work)
         assert self.queue.unsent_bytes == sum(map(len, self.answered.values()))
-        assert self.queue.pending == len(self.unsettled)
+        assert self.queue.pending == len(self.unsettled) + self.by_others
         assert self.memory_bytes == sum(one.memory_bytes for one, _ in self.unsettled)
 
     @invariant()
@@ -231,7 +258,7 @@ class Answers(RuleBasedStateMachine):
             not self.holds
             and not any(one.exclusive for one, _ in self.unsettled)
             and len(self.in_work) < IN_FLIGHT_MAX
-            and len(self.unsettled) < PENDING_MAX
+            and len(self.unsettled) + self.by_others < PENDING_MAX
             and sum(size for _, size in self.unsettled) < PENDING_BYTES_MAX
             and sum(map(len, self.answered.values())) <= BYTES_MAX
         )
@@ -240,7 +267,7 @@ class Answers(RuleBasedStateMachine):
         while self.unsettled:
             self.one_is_done(0, 5)
         while self.groups:
-            self.a_group_is_over(0)
+            self.what_a_group_waited_for_is_done(0)
         self.answers_leave()
         assert (len(self.queue), self.queue.pending, self.queue.unsent_bytes, self.memory_bytes) == (0, 0, 0, 0)
         self.queue.let_go(Hold.CLIENT_IS_SLOW)

@@ -1,9 +1,12 @@
 """Short ways to produce and fetch over the wire, in any version"""
 
+import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from tests.broker.broker_world import WireClient
 from tidemill.broker.node import Broker
@@ -12,6 +15,7 @@ from tidemill.broker.quorum.metadata import NewTopic
 from tidemill.core.records.batch import iter_batches
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord, Record, decode_records
+from tidemill.core.runtime.joint_sync import JointSync
 from tidemill.core.types import ZERO_UUID
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
@@ -32,6 +36,12 @@ async def make_topic(broker: Broker, name: str = "t", partitions: int = 1, **con
     (result,) = await broker.controller.create_topics([NewTopic(name=name, partitions=partitions, configs=settings)])
     assert result.error is None
     return broker.controller.image.topics[name]
+
+
+def instead_of_a_sync(patch: pytest.MonkeyPatch, call: Callable[[int], None]) -> None:
+    """Have `call` made wherever files would be made durable, with how many they are."""
+    patch.setattr(os, "fdatasync", lambda _descriptor: call(1))
+    patch.setattr(JointSync, "__call__", lambda _sync, descriptors: call(len(descriptors)))
 
 
 def out_of_sync(broker: Broker, topic: TopicImage) -> None:

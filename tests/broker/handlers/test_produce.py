@@ -11,6 +11,7 @@ from tests.broker.broker_world import broker_and_client, running_broker, wire_cl
 from tests.broker.handlers.data_path import (
     decoded,
     fetch,
+    instead_of_a_sync,
     make_topic,
     out_of_sync,
     produce,
@@ -228,13 +229,11 @@ async def test_a_failed_fsync_refuses_what_waits_and_stops_the_broker(
     async with broker_and_client(tmp_path) as (broker, client):
         topic = await make_topic(broker)
         await produce(client, topic, records(b"kept"))
-        log = broker.logs.get("t", 0)
-        assert log is not None
 
-        def fail() -> None:
+        def fail(_files: int) -> None:
             raise OSError(errno.EIO, "Input/output error")
 
-        monkeypatch.setattr(type(log.active.file), "sync", lambda _self: fail())
+        instead_of_a_sync(monkeypatch, fail)
         assert (await produce(client, topic, records(b"lost"))).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert (await produce(client, topic, records(b"late"))).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert [record.value for record in decoded(await fetch(client, topic))] == [b"kept"]

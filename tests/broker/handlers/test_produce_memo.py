@@ -12,6 +12,7 @@ import pytest
 from tests.broker.handlers.data_path import (
     decoded,
     fetch,
+    instead_of_a_sync,
     make_topic,
     out_of_sync,
     produce,
@@ -188,19 +189,44 @@ async def test_pipelined_requests_are_answered_in_order_when_only_some_take_the_
         assert values == [b"%d" % number for number in range(200)]
 
 
+@pytest.mark.parametrize("version", [3, 9])
+async def test_a_frame_that_ends_before_the_last_prefix_did(tmp_path: Path, version: int) -> None:
+    served = Served()
+    long = "l" * 240
+    async with one(tmp_path / "a", served) as (short, client), one(tmp_path / "b", None) as (general, other):
+        answers = []
+        for broker, asked in ((short, client), (general, other)):
+            topics = {"long": await make_topic(broker, long), "short": broker.controller.image.topics["plain"]}
+            frames = []
+            for to, batch in (
+                ("long", records(b"a")),
+                ("long", records(b"b")),
+                ("short", b""),
+                ("long", records(b"c")),
+                ("short", None),
+                ("long", records(b"d")),
+                ("short", b"x" * 20),
+                ("short", records(b"e")),
+                ("long", records(b"f")),
+            ):
+                request = produce_request(topics[to], {0: batch}, version)  # type: ignore[dict-item]
+                frames.append(encode_request(ApiKey.PRODUCE, version, len(frames), "c", request))
+            answers.append([await answer_bytes(asked, frame) for frame in frames])
+        assert answers[0] == answers[1]
+        assert served.count > 0
+
+
 async def test_a_failed_fsync_refuses_all_that_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     served = Served()
     async with one(tmp_path, served, "group") as (broker, client):
         topic = broker.controller.image.topics["plain"]
         for value in (b"a", b"b"):
             assert (await produce(client, topic, records(value))).error_code == 0
-        log = broker.logs.get("plain", 0)
-        assert log is not None
 
-        def fail(_file: object) -> None:
+        def fail(_files: int) -> None:
             raise OSError(errno.EIO, "Input/output error")
 
-        monkeypatch.setattr(type(log.active.file), "sync", fail)
+        instead_of_a_sync(monkeypatch, fail)
         before = served.count
         assert (await produce(client, topic, records(b"lost"))).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert served.count == before + 1

@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from tests.broker.handlers.data_path import decoded, fetch, make_topic, produce_request, records, unknown_topic
+from tests.broker.handlers.data_path import (
+    decoded,
+    fetch,
+    instead_of_a_sync,
+    make_topic,
+    produce_request,
+    records,
+    unknown_topic,
+)
 from tests.broker.handlers.short_way import PEER, TOPICS, Served, answer_bytes, one
 from tidemill.broker.handlers import produce_several
 from tidemill.broker.handlers.produce_memo import ProduceMemo
@@ -147,13 +155,11 @@ async def test_a_failed_fsync_refuses_every_batch_that_waits_for_it(
             response = await client.ask(ApiKey.PRODUCE, 9, request)
             assert [row.error_code for row in response.responses[0].partition_responses] == [0, 0]
         assert served.count == 1
-        log = broker.logs.get("plain", 1)
-        assert log is not None
 
-        def fail(_file: object) -> None:
+        def fail(_files: int) -> None:
             raise OSError(errno.EIO, "Input/output error")
 
-        monkeypatch.setattr(type(log.active.file), "sync", fail)
+        instead_of_a_sync(monkeypatch, fail)
         response = await client.ask(ApiKey.PRODUCE, 9, request)
         assert served.count == 2
         rows = response.responses[0].partition_responses
@@ -174,19 +180,12 @@ async def test_the_answer_waits_for_the_disk_and_keeps_its_place(
         request = produce_request(topic, {0: records(b"a"), 1: records(b"b")}, 9)
         await client.ask(ApiKey.PRODUCE, 9, request)
         synced: list[int] = []
-        file = type(broker.logs.get("plain", 0).active.file)  # type: ignore[union-attr]
-        sync = file.sync
-
-        def note(self: object) -> None:
-            sync(self)
-            synced.append(1)
-
-        monkeypatch.setattr(file, "sync", note)
+        instead_of_a_sync(monkeypatch, synced.append)
         client._writer.write(b"".join(encode_request(ApiKey.PRODUCE, 9, n, "c", request) for n in range(50)))
         for number in range(50):
             (size,) = struct.unpack(">i", await client._reader.readexactly(4))
             assert struct.unpack_from(">i", await client._reader.readexactly(size))[0] == number
-            assert len(synced) >= 2, "both files are safe before anything is said"
+            assert sum(synced) >= 2, "both files are safe before anything is said"
         assert served.count == 50
         logs = [broker.logs.get("plain", index) for index in (0, 1)]
         assert [log.recovery_point for log in logs if log is not None] == [51, 51]

@@ -69,6 +69,7 @@ def test_truncation(history: list[tuple[int, int]], cut: int, from_start: bool) 
     before = epochs.entries()
     changed = epochs.truncate_from_start(cut) if from_start else epochs.truncate_from_end(cut)
     assert changed == (epochs.entries() != before)
+    assert epochs.latest == (epochs.entries()[-1][0] if epochs.entries() else UNKNOWN_EPOCH)
     kept = range(cut, len(of_offset)) if from_start else range(cut)
     assert all(epochs.epoch_at(offset) == of_offset[offset] for offset in kept)
     if from_start:

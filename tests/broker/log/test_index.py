@@ -38,6 +38,31 @@ def test_offset_index_searches_like_a_scan(steps: list[tuple[int, int]], wanted:
 
 
 @given(pairs, st.integers(0, 45_000))
+def test_what_the_offset_index_says_of_itself_goes_by_its_entries(steps: list[tuple[int, int]], cut: int) -> None:
+    entries = summed(steps)
+    index = OffsetIndex()
+
+    def check(index: OffsetIndex) -> None:
+        kept = list(index.entries())
+        assert len(index) == len(kept)
+        assert index.size_bytes == len(index.to_bytes()) == OFFSET_ENTRY_BYTES * len(kept)
+        assert index.last_position == (kept[-1][1] if kept else 0)
+
+    for offset, position in entries:
+        index.append(offset, position)
+    check(index)
+    check(OffsetIndex.from_bytes(index.to_bytes(), 10**6))
+    below = index.below(cut)
+    assert list(below.entries()) == [(o, p) for o, p in entries if o < cut]
+    check(below)
+    index.keep_below(cut)
+    assert list(index.entries()) == list(below.entries())
+    check(index)
+    index.append(10**6, 10**6)
+    check(index)
+
+
+@given(pairs, st.integers(0, 45_000))
 def test_time_index_searches_like_a_scan(steps: list[tuple[int, int]], wanted: int) -> None:
     entries = summed(steps)
     index = TimeIndex()

@@ -59,6 +59,29 @@ def test_index_entries_stand_on_batches(segment: Segment) -> None:
         position = found
 
 
+def test_only_the_batches_appended_last_are_found_without_reading(
+    segment: Segment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = 10 * RECENT_MAX
+    written = fill(segment, batches)
+    reads: list[int] = []
+    real = OsFile.read_at
+
+    def read_at(file: OsFile, position: int, size_bytes: int) -> bytes:
+        reads.append(position)
+        return real(file, position, size_bytes)
+
+    monkeypatch.setattr(OsFile, "read_at", read_at)
+    unread = []
+    for number in range(batches):
+        reads.clear()
+        assert segment.position_of(BASE + 2 * number) == sum(map(len, written[:number]))
+        if not reads:
+            unread.append(number)
+    assert RECENT_MAX <= len(unread) <= 2 * RECENT_MAX
+    assert unread == list(range(batches - len(unread), batches))
+
+
 def test_a_failed_append_leaves_the_file_as_it_was() -> None:
     disk = SimulatedDisk()
     segment = Segment.create(disk.root, BASE)

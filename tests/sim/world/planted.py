@@ -38,9 +38,12 @@ def whole_sync_of_nothing(patch: pytest.MonkeyPatch) -> None:
     real = flusher.Disk.__init__
 
     def begin(
-        disk: flusher.Disk, monotonic: Callable[[], float], sync_everything: flusher.Sync | None, **more: Any
+        disk: flusher.Disk,
+        monotonic: Callable[[], float],
+        sync_everything: flusher.Sync | None,
+        sync_files: flusher.SyncFiles,
     ) -> None:
-        real(disk, monotonic, None if sync_everything is None else lambda: None, **more)
+        real(disk, monotonic, None if sync_everything is None else lambda: None, sync_files)
 
     patch.setattr(flusher.Disk, "__init__", begin)
 
