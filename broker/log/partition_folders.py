@@ -89,7 +89,7 @@ class PartitionFolders:
         self._directory = directory
         self._monotonic = monotonic
         self._sync_everything = directory.file_system_sync()  # of its own: an error is told to each of them once
-        self._cheaper = Cheaper(WHOLE_FROM_PARTITIONS, monotonic)
+        self._cheaper = Cheaper(WHOLE_FROM_PARTITIONS)
         self._makers = makers
         self._forget = forget
         self._undeleted: set[str] = set()  # folders of deleted partitions that still have their names
@@ -120,7 +120,7 @@ class PartitionFolders:
         begun = self._monotonic()
         if self._sync_everything is not None and self._cheaper.whole(len(topic_ids)):
             made = self._make_as_one(topic_ids, base_offset, self._sync_everything)
-            self._cheaper.note_whole(self._monotonic() - begun)
+            self._cheaper.note_whole(self._monotonic() - begun, len(topic_ids))
         else:
             made = self._make_each(topic_ids, base_offset)
             self._cheaper.note_each(self._monotonic() - begun, len(topic_ids))

@@ -173,7 +173,7 @@ class Directory(Protocol):
         ...
 
     def files_sync(self) -> Callable[[Sequence[Syncable]], None]:
-        """A call that does `File.sync` for several open files of this folder, or one below it; for one thread."""
+        """A call that does `File.sync` for several open files of this folder, or one below it."""
         ...
 
 
@@ -408,8 +408,12 @@ class OsDirectory:
         return _FileSystemSync(self._path, syncfs)
 
     def files_sync(self) -> Callable[[Sequence[Syncable]], None]:
-        """A call that does `File.sync` for several open files of this folder, or one below it; for one thread."""
-        joint = joint_sync()
+        """A call that does `File.sync` for several open files of this folder, or one below it."""
+        descriptor = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            joint = joint_sync(descriptor)
+        finally:
+            os.close(descriptor)
 
         def sync(files: Sequence[Syncable]) -> None:
             joint([file.descriptor for file in cast("Sequence[OsFile]", files)])

@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.broker.broker_world import broker_and_client, running_broker
-from tests.broker.handlers.data_path import make_topic, produce, records
+from tests.broker.handlers.data_path import instead_of_a_sync, make_topic, produce, records
 from tidemill.broker.config import BrokerConfig
 from tidemill.broker.log.checkpoints import CLEAN_SHUTDOWN
 from tidemill.broker.log.identity import FolderRefused
@@ -182,7 +182,7 @@ async def test_a_disk_that_fails_stops_the_broker(tmp_path: Path, monkeypatch: p
     async with running_broker(tmp_path) as broker:
         await make_topic(broker)
         with monkeypatch.context() as patched:
-            patched.setattr("os.fdatasync", broken)
+            instead_of_a_sync(patched, broken)
             next(iter(broker.logs)).append(records(b"a"), now_ms=broker.clock.now_ms())
             async with asyncio.timeout(10):
                 await broker.stop.wait()
@@ -198,7 +198,7 @@ async def test_a_metadata_log_that_cannot_be_synced_stops_the_broker(
     async with running_broker(tmp_path) as broker:
         await broker.controller.create_topics([NewTopic(name="a")])
         with monkeypatch.context() as patched:
-            patched.setattr("os.fdatasync", broken)
+            instead_of_a_sync(patched, broken)
             with pytest.raises(KafkaStorageError, match="repair the disk and start again"):
                 await broker.controller.create_topics([NewTopic(name="b")])
             async with asyncio.timeout(10):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.broker.groups.group_world import image_of
+from tests.broker.handlers.data_path import instead_of_a_sync
 from tidemill.broker.coordination.runtime import partition_of
 from tidemill.broker.groups.coordinator import OFFSETS_TOPIC, REFUSED_PAUSE_MS, GroupCoordinator
 from tidemill.broker.groups.events import (
@@ -289,7 +290,7 @@ async def test_after_a_failed_sync_no_offset_is_acknowledged(tmp_path: Path, mon
     async with opened(tmp_path) as (coordinator, _):
         await coordinator.commit(commit(coordinator, 1))
         with monkeypatch.context() as patched:
-            patched.setattr("os.fdatasync", broken)
+            instead_of_a_sync(patched, broken)
             with pytest.raises(CoordinatorNotAvailable):
                 await coordinator.commit(commit(coordinator, 2))
         with pytest.raises(NotCoordinator):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.core.runtime.page_cache import dirty_pages
 from tidemill.core.runtime.disk import (
     MAPPED_READ_BYTES_MIN,
     RESERVED_BYTES_MAX,
@@ -150,6 +151,7 @@ def test_files_of_a_folder_and_of_those_below_it_are_synced_together(directory: 
         file.write_at(0, b"x" * 5000)
     sync = directory.files_sync()
     sync(files)
+    assert [dirty_pages(file.descriptor) for file in files] == [0, 0]
     sync(files[:1])
     sync([])
     files[1].close()

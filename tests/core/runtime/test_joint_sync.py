@@ -4,29 +4,27 @@ import os
 import platform
 import signal
 import struct
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tidemill.core.runtime.joint_sync import AT_ONCE_MAX, JointSync, joint_sync, sync_each
+from tests.core.runtime.page_cache import dirty_pages
+from tidemill.core.runtime.joint_sync import (
+    AT_ONCE_MAX,
+    JointSync,
+    KernelQueue,
+    joint_sync,
+    kernels_joint_sync,
+    sync_each,
+)
 
 linux = pytest.mark.skipif(
     platform.system() != "Linux" or platform.machine() not in ("x86_64", "aarch64"), reason="needs Linux's calls"
 )
-
-
-CACHESTAT = 451  # Linux 6.5, on every machine
-
-
-def dirty_pages(descriptor: int) -> int:
-    """Pages of a file that are not on the disk yet."""
-    all_of_it, found = (ctypes.c_uint64 * 2)(0, 0), (ctypes.c_uint64 * 5)()
-    call = ctypes.CDLL(None, use_errno=True).syscall
-    if call(ctypes.c_long(CACHESTAT), ctypes.c_int(descriptor), all_of_it, found, ctypes.c_uint(0)) != 0:
-        pytest.skip(f"needs cachestat, of Linux 6.5: {os.strerror(ctypes.get_errno())}")
-    return int(found[1] + found[2])
 
 
 @pytest.fixture
@@ -56,29 +54,20 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @linux
 @pytest.mark.parametrize("count", [0, 2, 4, AT_ONCE_MAX, AT_ONCE_MAX + 3])
 def test_the_kernel_takes_all_of_them(descriptors: list[int], plain: list[int], count: int) -> None:
-    sync = joint_sync()
+    sync = joint_sync(descriptors[0])
     assert isinstance(sync, JointSync)
     for _ in range(3):
+        for descriptor in descriptors[:count]:
+            os.pwrite(descriptor, b"y" * 5000, 0)
         sync(descriptors[:count])
     assert plain == []
-
-
-@linux
-def test_nothing_is_left_in_the_page_cache_alone(tmp_path: Path) -> None:
-    with open(tmp_path / "a", "wb", buffering=0) as a, open(tmp_path / "b", "wb", buffering=0) as b:
-        files = [a.fileno(), b.fileno()]
-        a.write(b"x" * 1_000_000)
-        b.write(b"x" * 1_000_000)
-        if dirty_pages(a.fileno()) == 0:
-            pytest.skip("written through at once: a file system in memory, or one under synchronous writes")
-        joint_sync()(files)
-        assert [dirty_pages(file) for file in files] == [0, 0]
+    assert sum(map(dirty_pages, descriptors[:count])) == 0
 
 
 @linux
 def test_what_cannot_be_synced_raises_and_the_others_are_synced(descriptors: list[int], plain: list[int]) -> None:
     reader, writer = os.pipe()
-    sync = joint_sync()
+    sync = joint_sync(descriptors[0])
     with pytest.raises(OSError) as caught:
         sync([descriptors[0], writer, descriptors[1]])
     assert caught.value.errno == errno.EINVAL
@@ -92,12 +81,20 @@ def test_what_cannot_be_synced_raises_and_the_others_are_synced(descriptors: lis
 
 
 @linux
+def test_where_the_kernel_takes_no_such_file_each_is_synced_by_itself() -> None:
+    reader, writer = os.pipe()
+    assert joint_sync(writer) is sync_each
+    os.close(reader)
+    os.close(writer)
+
+
+@linux
 def test_signals_do_not_end_it_early(descriptors: list[int], plain: list[int]) -> None:
     heard: list[int] = []
     before = signal.signal(signal.SIGALRM, lambda number, _frame: heard.append(number))
     signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)
     try:
-        sync = joint_sync()
+        sync = joint_sync(descriptors[0])
         while len(heard) < 100:
             for descriptor in descriptors[:16]:
                 os.pwrite(descriptor, b"z" * 5000, 0)
@@ -108,23 +105,49 @@ def test_signals_do_not_end_it_early(descriptors: list[int], plain: list[int]) -
     assert plain == []
 
 
+@linux
+def test_threads_and_forked_processes_are_in_nobodys_way(descriptors: list[int]) -> None:
+    sync = joint_sync(descriptors[0])
+
+    def some(first: int) -> int:
+        mine = descriptors[first : first + 8]
+        for _ in range(50):
+            for descriptor in mine:
+                os.pwrite(descriptor, b"t" * 5000, 0)
+            sync(mine)
+            assert sum(map(dirty_pages, mine)) == 0
+        return first
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(some, range(0, 32, 8))) == [0, 8, 16, 24]
+    child = os.fork()
+    if child == 0:
+        try:
+            some(0)
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    some(0)
+
+
 class Kernel:
     """Answers as Linux may: takes no more than so many at a time, and the n-th file of a call fails."""
 
-    def __init__(self, *, room: int = 1000, failing: int = -1, refuses: int = 0) -> None:
-        self.room, self.failing, self.refuses = room, failing, refuses
-        self.interrupted = 0
-        self.pending = 0
+    def __init__(self, *, room: int = 1000, failing: int = -1) -> None:
+        self.room, self.failing = room, failing
+        self.refuses = 0  # to make a queue, with this error
+        self.deaf = 0  # to tell what has come of it
+        self.interrupted = self.queues = self.pending = 0
+        self.joint = JointSync(lambda: KernelQueue(self, (1, 3, 4)))
 
     def __call__(self, number: ctypes.c_long, *values: Any) -> int:
-        return {1: self.setup, 2: self.destroy, 3: self.submit, 4: self.get}[number.value](*values)
+        return {1: self.setup, 3: self.submit, 4: self.get}[number.value](*values)
 
     def setup(self, *_values: Any) -> int:
         ctypes.set_errno(self.refuses)
+        self.queues += 1
         return -1 if self.refuses else 0
-
-    def destroy(self, *_values: Any) -> int:
-        return 0
 
     def submit(self, _queue: Any, count: ctypes.c_long, _places: Any) -> int:
         if self.room == 0:
@@ -136,8 +159,8 @@ class Kernel:
     def get(self, _queue: Any, _least: Any, _most: Any, events: Any, _timeout: None) -> int:
         """One at a time, and every second time a signal comes between."""
         self.interrupted += 1
-        if self.interrupted % 2:
-            ctypes.set_errno(errno.EINTR)
+        if self.interrupted % 2 or self.deaf:
+            ctypes.set_errno(self.deaf or errno.EINTR)
             return -1
         self.pending -= 1
         result = -errno.EIO if self.pending == self.failing else 0
@@ -149,7 +172,7 @@ def test_the_error_of_one_file_is_raised_once_all_have_ended(descriptors: list[i
     for failing in range(3):
         kernel = Kernel(failing=failing)
         with pytest.raises(OSError) as caught:
-            JointSync(kernel, (1, 2, 3, 4))(descriptors[:3])
+            kernel.joint(descriptors[:3])
         assert (caught.value.errno, kernel.pending) == (errno.EIO, 0)
 
 
@@ -157,21 +180,57 @@ def test_the_error_of_one_file_is_raised_once_all_have_ended(descriptors: list[i
 def test_what_the_kernel_has_no_room_for_is_synced_one_by_one(
     descriptors: list[int], plain: list[int], room: int
 ) -> None:
-    JointSync(Kernel(room=room), (1, 2, 3, 4))(descriptors[:3])
-    assert plain == descriptors[room:3]
+    kernel = Kernel(room=room)
+    for _ in range(2):
+        kernel.joint(descriptors[:3])
+        assert plain == descriptors[room:3]
+        plain.clear()
+    assert kernel.queues == 1
 
 
-def test_without_the_calls_files_are_synced_one_by_one(
-    descriptors: list[int], plain: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(OSError, match="not implemented"):
-        JointSync(Kernel(refuses=errno.ENOSYS), (1, 2, 3, 4))
-    monkeypatch.setattr(platform, "machine", lambda: "vax")
-    assert joint_sync() is sync_each
-    joint_sync()(descriptors[:3])
+def test_a_queue_of_which_not_all_was_heard_is_not_used_again(descriptors: list[int]) -> None:
+    kernel = Kernel()
+    kernel.deaf = errno.EPERM
+    with pytest.raises(PermissionError):
+        kernel.joint(descriptors[:3])
+    assert not kernel.joint.serves(descriptors[0])
+    kernel.deaf = 0
+    kernel.joint(descriptors[:3])
+    assert kernel.queues == 3
+
+
+def test_a_file_that_would_fail_together_is_not_served() -> None:
+    kernel = Kernel(failing=0)
+    assert not kernel.joint.serves(1)
+    kernel.failing = -1
+    assert kernel.joint.serves(1)
+    kernel.room = 0
+    assert not kernel.joint.serves(1)
+
+
+def test_without_a_queue_files_are_synced_one_by_one(descriptors: list[int], plain: list[int]) -> None:
+    kernel = Kernel()
+    kernel.refuses = errno.ENOSYS
+    assert not kernel.joint.serves(descriptors[0])
+    kernel.joint(descriptors[:3])
     assert plain == descriptors[:3]
 
 
 def test_one_file_needs_no_queue(descriptors: list[int], plain: list[int]) -> None:
-    joint_sync()(descriptors[:1])
-    assert plain == descriptors[:1]
+    kernel = Kernel()
+    kernel.joint(descriptors[:1])
+    assert (plain, kernel.queues) == (descriptors[:1], 0)
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "largest"),
+    [("Linux", "vax", 2**63 - 1), ("Darwin", "x86_64", 2**63 - 1), ("Linux", "x86_64", 2**31 - 1)],
+)
+def test_calls_are_made_where_their_numbers_are_known(
+    monkeypatch: pytest.MonkeyPatch, system: str, machine: str, largest: int
+) -> None:
+    """A process of 32 bits on a kernel of 64 has others: 206 is setgroups32 there."""
+    monkeypatch.setattr(platform, "system", lambda: system)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(sys, "maxsize", largest)
+    assert kernels_joint_sync() is None
