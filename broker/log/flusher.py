@@ -55,31 +55,40 @@ class Flushable(Protocol):
 class Cheaper:
     """Which of two ways to make many things durable is cheaper, learned from how long each took.
 
-    Together they are not as dear as so many times one, so what each takes is remembered by how many they are. What was
+    Together they are not as dear as so many times one, so what they took is remembered by how many they were. What was
     dearer is tried again once the other has taken `_PATIENCE` times as long as that did: others may write less by now.
     """
 
     def __init__(self, whole_from: int) -> None:
         self._whole_from = whole_from
-        self._whole_s = 0.0
+        self._whole_s: float | None = None
         self._since_whole_s = 0.0  # what was spent on each, wherever that was cheaper
         self._each_s: dict[int, float] = {}  # by the binary digits of how many
         self._since_each_s: dict[int, float] = {}
 
     def whole(self, count: int) -> bool:
         """Whether one sync of the whole file system is to be preferred to `count` of single files."""
+        if count < self._whole_from:
+            return False
+        if self._whole_s is None:
+            return True
         digits = count.bit_length()
         each_s = self._each_s.get(digits)
-        if count < self._whole_from or each_s is None:
-            return False
+        if each_s is None:
+            return self._at_most(digits) > _PATIENCE * self._whole_s  # else it is worth a try
         if self._whole_s <= each_s:
             return self._since_each_s[digits] <= _PATIENCE * each_s
         return self._since_whole_s > _PATIENCE * self._whole_s
 
+    def _at_most(self, digits: int) -> float:
+        """What so many may take at most, by what fewer took; 0 where nobody knows."""
+        return max((took_s * 2 ** max(0, digits - known) for known, took_s in self._each_s.items()), default=0.0)
+
     def note_whole(self, took_s: float, count: int) -> None:
         """One sync of everything took so long for so many: with much unwritten data of others, seconds."""
         self._whole_s, self._since_whole_s = took_s, 0.0
-        self._since_each_s[count.bit_length()] += took_s
+        digits = count.bit_length()
+        self._since_each_s[digits] = self._since_each_s.get(digits, 0.0) + took_s
 
     def note_each(self, took_s: float, count: int) -> None:
         """So many took so long by themselves."""

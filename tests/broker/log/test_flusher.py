@@ -316,6 +316,7 @@ def test_one_slow_round_of_files_is_not_held_against_them() -> None:
     watch.file_cost, watch.whole_cost = 10.0, 5.0
     disk = Disk(lambda: watch.now, watch.sync_everything)
     watch.round(disk, 20)
+    watch.round(disk, 20)
     watch.file_cost = 0.1
     for _ in range(2000):
         watch.round(disk, 20)
@@ -335,6 +336,18 @@ def test_what_a_few_take_says_nothing_of_many() -> None:
         watch.round(disk, 20)
         watch.round(disk, 100)
     assert watch.wholes < 15, "1 s against 2"
+
+
+def test_many_are_not_tried_by_themselves_where_a_few_were_far_dearer() -> None:
+    watch = Stopwatch()
+    disk = Disk(lambda: watch.now, watch.sync_everything)
+    watch.round(disk, 20)
+    watch.round(disk, 20)
+    assert (watch.wholes, watch.files) == (1, 20)
+    watch.round(disk, 1000)
+    assert (watch.wholes, watch.files) == (2, 20), "up to 640 s against 2"
+    watch.round(disk, 40)
+    assert (watch.wholes, watch.files) == (2, 60), "40 s are worth it to know"
 
 
 def test_where_there_is_no_such_call_files_are_synced_one_by_one() -> None:
