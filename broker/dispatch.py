@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("tidemill.broker.dispatch")
 
-_KEY_AND_VERSION = struct.Struct(">i")  # as one number
+_read_key_and_version = struct.Struct(">i").unpack_from  # as one number
 _KEY = struct.Struct(">h")
 _KNOWN = Standing.KNOWN
 _VERSION_BITS = 16
@@ -380,8 +380,11 @@ class Dispatcher:
             _check_standing(frame, peer)
         failure: Exception | None = None
         shortcut = None
-        if shortcuts and len(frame) >= _KEY_AND_VERSION.size:
-            shortcut = shortcuts.get(_KEY_AND_VERSION.unpack_from(frame)[0])
+        if shortcuts:
+            try:
+                shortcut = shortcuts.get(_read_key_and_version(frame)[0])
+            except struct.error:
+                shortcut = None  # too short for a header, as `_understand` will say
         is_charged = self._broker.quotas is not UNLIMITED
         if is_charged:
             self._began = self._broker.clock.monotonic()

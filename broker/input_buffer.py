@@ -39,6 +39,7 @@ class InputBuffer:
         "_end",
         "_frame_bytes_max",
         "_large_since",
+        "_ordinary_bytes_max",
         "_start",
         "_stop",
         "_view",
@@ -50,6 +51,7 @@ class InputBuffer:
 
     def __init__(self, frame_bytes_max: int) -> None:
         self._frame_bytes_max = frame_bytes_max
+        self._ordinary_bytes_max = min(frame_bytes_max, BUFFER_BYTES)
         self._buffer = bytearray(BUFFER_IDLE_BYTES)
         self._view = memoryview(self._buffer)
         self._start = 0  # of the first frame that has not been cut
@@ -100,21 +102,21 @@ class InputBuffer:
 
         Raises FrameRefused for a size that no request may have.
         """
-        start = self._start
-        available = self._end - start
-        if available < PREFIX_BYTES:
+        begin = self._start + PREFIX_BYTES
+        received = self._end
+        if received < begin:
             return None
-        size: int = _read_size(self._buffer, start)[0]
-        if not 0 < size <= self._frame_bytes_max:
-            raise FrameRefused(f"a frame of {size} bytes; socket.request.max.bytes is {self._frame_bytes_max}")
-        if size > BUFFER_BYTES and not self.large_end:
-            self.announced_bytes = PREFIX_BYTES + size
-            return None
-        begin = start + PREFIX_BYTES
+        size: int = _read_size(self._buffer, begin - PREFIX_BYTES)[0]
+        if not 0 < size <= self._ordinary_bytes_max:
+            if not 0 < size <= self._frame_bytes_max:
+                raise FrameRefused(f"a frame of {size} bytes; socket.request.max.bytes is {self._frame_bytes_max}")
+            if not self.large_end:
+                self.announced_bytes = PREFIX_BYTES + size
+                return None
         end = begin + size
-        if end < self._end:
+        if end < received:
             self._start = end
-        elif end == self._end:
+        elif end == received:
             self._start = self._end = 0
             self.is_empty = True
         else:

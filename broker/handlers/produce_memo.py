@@ -168,10 +168,11 @@ class ProduceMemo:
         base_offset, last_offset, append_time_ms, log_start_offset, _ = outcome
         chunks: Chunks = [known.respond(correlation_id, base_offset, append_time_ms, log_start_offset)]
         replica = known.place
+        if last_offset < replica.high_watermark:
+            exchange.chunks = chunks
+            return exchange
         alone = replica.machine.alone
-        pending = None
-        if last_offset >= replica.high_watermark:
-            pending = replica.pending(last_offset, known.acks, at_once=True)
+        pending = replica.pending(last_offset, known.acks, at_once=True)
         if pending is None:
             exchange.chunks = chunks
         elif alone or known.acks == ACKS_ALL:

@@ -13,14 +13,14 @@ finds holds for the settings it was made with; whoever stores the outcome sees t
 import mmap
 from typing import NamedTuple
 
-from tidemill.core.errors import CorruptMessage, InvalidRecord
-from tidemill.core.records.batch import HEADER_BYTES, BatchHeader
+from tidemill.core.errors import CorruptMessage, InvalidRecord, InvalidTimestamp
+from tidemill.core.records.batch import CODEC_MASK, HEADER_BYTES, BatchHeader
 from tidemill.core.records.compression import CODECS, decompress, decompress_into
 from tidemill.core.records.record import DECOMPRESSED_BYTES_MAX
 from tidemill.core.records.validate import validate_records
 from tidemill.core.runtime.disk import ByteBuffer
 
-from .config import LogConfig
+from .config import LONG_MAX, LogConfig
 from .recode import recoded
 
 _NONE = CODECS["none"]
@@ -80,3 +80,29 @@ class Examination(NamedTuple):
         if self.codec is None:
             return self.data
         return recoded(self.data, records, self.codec, self.config)
+
+
+def examination_of(
+    data: ByteBuffer, batch: BatchHeader, config: LogConfig, codec: int | None, now_ms: int, leader_epoch: int
+) -> Examination | None:
+    """What `data` has to go through before it can be stored, if anything, in a topic that wants `codec`.
+
+    Raises InvalidTimestamp for a batch that has append times already.
+    """
+    times = None
+    first_allowed = now_ms - config.message_timestamp_before_max_ms
+    last_allowed = now_ms + config.message_timestamp_after_max_ms
+    walks_times = config.walks_records and config.message_timestamp_before_max_ms < LONG_MAX
+    if config.append_time:
+        if batch.timestamp_type:
+            raise InvalidTimestamp("a producer cannot send a batch with append times")
+    elif (
+        batch.max_timestamp > last_allowed
+        or 0 <= batch.base_timestamp < first_allowed
+        or walks_times  # the header has the first and the latest; another may be older
+    ):
+        times = first_allowed, last_allowed
+    codec = None if batch.attributes & CODEC_MASK == codec else codec
+    if config.walks_records or times is not None or codec is not None:
+        return Examination(data, batch, config, now_ms, leader_epoch, times, codec)
+    return None

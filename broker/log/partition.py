@@ -30,14 +30,12 @@ import structlog
 
 from tidemill.core.errors import (
     CorruptMessage,
-    InvalidTimestamp,
     KafkaError,
     KafkaStorageError,
     NotLeaderOrFollower,
     OffsetOutOfRange,
 )
 from tidemill.core.records.batch import (
-    CODEC_MASK,
     CONTROL_BIT,
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
@@ -59,7 +57,7 @@ from . import markers
 from .appended import AppendResult, stored_already
 from .config import LONG_MAX, LogConfig
 from .epochs import LeaderEpochs
-from .examination import Examination
+from .examination import Examination, examination_of
 from .flush_plan import FlushPlan, LogPosition
 from .flusher import Flusher, FlushWork
 from .lookup import LogView
@@ -137,7 +135,8 @@ class PartitionLog:
         self._begun = self._plan  # ... and of the last one that began
         self._flush_due_ms = LONG_MAX
         self._hot_from = self._hot_next = self.log_end_offset  # from here on everything is surely in memory
-        self._bytes_in = self._bytes_in_before = 0  # appended since it was opened, and of that before `_hot_next`
+        self._bytes_in = 0  # appended since it was opened
+        self._hot_moves_at = HOT_BYTES  # of them
         self._bytes_out = self._bytes_copied = 0
         self._opened_at = self.log_end_offset
         self._indexed: list[Segment] = []
@@ -163,9 +162,9 @@ class PartitionLog:
     @config.setter
     def config(self, config: LogConfig) -> None:
         self._config = config
-        self._append_time, self._walks_records = config.append_time, config.walks_records  # asked for each batch
-        self._walks_times = config.walks_records and config.message_timestamp_before_max_ms < LONG_MAX
-        self._codec = wanted_codec(config)
+        self._append_time, self._codec = config.append_time, wanted_codec(config)  # these are asked for each batch
+        self._counts_flushes = config.flush_messages < LONG_MAX
+        self._looks_closer = config.append_time or config.walks_records or self._codec is not None
         self._plan_roll()
 
     @property
@@ -234,8 +233,17 @@ class PartitionLog:
         """The same, but if the batch's records have to be looked at first nothing is stored and this is returned."""
         if self.closed or self.cutting or self.flusher.failure is not None:
             self._check_open()
-        judged = self._judge(data, now_ms, leader_epoch, produce_version)
-        return self._store(data, judged, now_ms, leader_epoch) if isinstance(judged, BatchHeader) else judged
+        config = self._config
+        batch = validate_produced_batch(data, config.max_message_bytes, produce_version)
+        if (
+            self._looks_closer
+            or batch.max_timestamp - now_ms > config.message_timestamp_after_max_ms
+            or now_ms - batch.base_timestamp > config.message_timestamp_before_max_ms
+        ):
+            examination = examination_of(data, batch, config, self._codec, now_ms, leader_epoch)
+            if examination is not None:
+                return examination
+        return self._store(data, batch, now_ms, leader_epoch)
 
     def refuse(self, data: ByteBuffer, error: KafkaError, *, followed_epoch: int, now_ms: int) -> None:
         """A client's batch is not even to be judged, for a reason that passes: see `ProducerStates.refuse`."""
@@ -245,33 +253,13 @@ class PartitionLog:
     def judge(self, data: ByteBuffer, *, now_ms: int, produce_version: int = 13) -> AppendResult | None:
         """What `append` would do, without doing it: raise, find that the batch is there already, or store it (None)."""
         self._check_open()
-        judged = self._judge(data, now_ms, self.leader_epoch, produce_version)
-        if isinstance(judged, Examination):
-            judged.run()
-            judged = judged.batch
-        original = self.producers.check(judged) if judged.producer_id >= 0 else None
+        batch = validate_produced_batch(data, self._config.max_message_bytes, produce_version)
+        examination = examination_of(data, batch, self._config, self._codec, now_ms, self.leader_epoch)
+        if examination is not None:
+            examination.run()
+            batch = examination.batch
+        original = self.producers.check(batch) if batch.producer_id >= 0 else None
         return None if original is None else self._found(original)
-
-    def _judge(
-        self, data: ByteBuffer, now_ms: int, leader_epoch: int, produce_version: int
-    ) -> BatchHeader | Examination:
-        config = self._config
-        batch = validate_produced_batch(data, config.max_message_bytes, produce_version)
-        times = codec = None
-        if self._append_time:
-            if batch.timestamp_type:
-                raise InvalidTimestamp("a producer cannot send a batch with append times")
-        elif (
-            batch.max_timestamp - now_ms > config.message_timestamp_after_max_ms
-            or (now_ms - batch.base_timestamp > config.message_timestamp_before_max_ms and batch.base_timestamp >= 0)
-            or self._walks_times  # the header has the first and the latest; another may be older
-        ):
-            times = now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms
-        if self._codec is not None and batch.attributes & CODEC_MASK != self._codec:
-            codec = self._codec
-        if self._walks_records or times is not None or codec is not None:
-            return Examination(data, batch, config, now_ms, leader_epoch, times, codec)
-        return batch
 
     def append_examined(self, examination: Examination, data: ByteBuffer) -> AppendResult:
         """Store what `try_append` wanted to have examined, `data` being the outcome of that.
@@ -451,14 +439,15 @@ class PartitionLog:
         """`size_bytes` more have been written, and the log ends there now."""
         self.log_end_offset = log_end_offset
         self._bytes_in += size_bytes
-        if self._bytes_in - self._bytes_in_before >= HOT_BYTES:
-            self._hot_from, self._hot_next, self._bytes_in_before = self._hot_next, log_end_offset, self._bytes_in
+        if self._bytes_in >= self._hot_moves_at:
+            self._hot_from, self._hot_next = self._hot_next, log_end_offset
+            self._hot_moves_at = self._bytes_in + HOT_BYTES
         if self.on_append is not None:
             self.on_append()
         if self._held_when_durable:
             self.flusher.add(self)
             return
-        if log_end_offset - self._begun.end.offset >= self._config.flush_messages:
+        if self._counts_flushes and log_end_offset - self._begun.end.offset >= self._config.flush_messages:
             self.flusher.add(self)
         active = self._active  # `end_position` and `_hold` in place: with each batch, a call counts
         self.held = new_tuple(

@@ -10,7 +10,6 @@ stay in memory: what has to come from the disk again may have decayed there. Wha
 """
 
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import NamedTuple
 
 import structlog
@@ -34,7 +33,7 @@ WRITE_AGAIN_BYTES = 1024 * 1024
 
 RECENT_MAX = 32
 """So many batches of those appended last, if not twice as many, are found without a walk: followers and consumers at
-the end ask for them. They take up to 6 KiB in each segment that is written to."""
+the end ask for them. They take a few KiB in each segment that is written to."""
 
 
 class IndexClaim(NamedTuple):
@@ -64,7 +63,8 @@ class Segment:
         self.claim: IndexClaim | None = None  # until the index files are read
         self._damaged = DamagedParts()
         self._verified = Extents()
-        self._recent: dict[int, int] = {}  # the positions of some batches by the offset that each was due to have
+        self._recent: dict[int, int] = {}  # the positions of some batches by the offset that each was due to have ...
+        self._recent_before: dict[int, int] = {}  # ... and of as many before them
 
     @classmethod
     def create(cls, directory: Directory, base_offset: int) -> "Segment":
@@ -106,9 +106,10 @@ class Segment:
             self.file.truncate(position)
             raise
         recent = self._recent
+        if len(recent) == RECENT_MAX:
+            self._recent_before, self._recent = recent, {}
+            recent = self._recent
         recent[self.next_offset] = position
-        if len(recent) > 2 * RECENT_MAX:  # not one with each batch
-            self._recent = dict(islice(recent.items(), RECENT_MAX, None))
         self.size_bytes = end = position + len(data)
         self.next_offset = last_offset + 1
         self._verified.add(position, end)
@@ -116,7 +117,7 @@ class Segment:
 
     def seal(self) -> None:
         """Nothing more will be appended: note the largest timestamp, as the time index of a sealed segment has it."""
-        self._recent.clear()
+        self._forget_recent()
         if self.size_bytes:
             self._pair()
             self.indexes.note_latest()
@@ -228,12 +229,19 @@ class Segment:
 
     # -- reading
 
+    def _recent_position(self, offset: int) -> int | None:
+        found = self._recent.get(offset)
+        return found if found is not None else self._recent_before.get(offset)
+
+    def _forget_recent(self) -> None:
+        self._recent, self._recent_before = {}, {}
+
     def position_of(self, offset: int) -> int:
         """Position of the batch that has `offset`, or of the next one, or where the segment ends; raises as `locate`.
 
         Nothing is read for what was appended a moment ago.
         """
-        recent = self._recent.get(offset)
+        recent = self._recent_position(offset)
         if recent is not None:
             return recent
         found = self.locate(offset)
@@ -245,7 +253,7 @@ class Segment:
         Raises CorruptMessage when `offset` is known to lie in a damaged batch.
         """
         relative = offset - self.base_offset
-        exact = self._recent.get(offset)
+        exact = self._recent_position(offset)
         if exact is None:
             exact = self.index.at_or_after(relative)
         if exact is not None and self._damaged.at(exact) is None:
@@ -480,7 +488,7 @@ class Segment:
         """Cut the log behind the last batch that the indexes know of."""
         self.file.truncate(position)
         self.size_bytes = position
-        self._recent.clear()
+        self._forget_recent()
 
     def write_again(self, from_offset: int) -> None:
         """Let the next sync write everything from `from_offset` on, also what a failed sync left in memory only.

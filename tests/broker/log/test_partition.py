@@ -342,6 +342,7 @@ async def test_the_newest_bytes_are_never_looked_at_for_being_cold(
     assert log.cold(0, 100) is None
     log.detach()
     log.finish()
+    monkeypatch.setattr("tidemill.broker.log.partition.HOT_BYTES", 1000)
     log = world.open(clean=True, recovery_point=2)
     await append(log, batch(2))
     assert log.cold(2, 100) is None
@@ -350,7 +351,6 @@ async def test_the_newest_bytes_are_never_looked_at_for_being_cold(
     prefetch()
     assert log.cold(4, 100) is None
     assert log.cold(9, 100) is None
-    monkeypatch.setattr("tidemill.broker.log.partition.HOT_BYTES", 1000)
     for _ in range(40):
         await append(log, batch(1, value_bytes=60))
     cold = [offset for offset in range(44) if log.cold(offset, 100) is not None]
