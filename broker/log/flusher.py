@@ -75,14 +75,15 @@ class Cheaper:
         digits = count.bit_length()
         each_s = self._each_s.get(digits)
         if each_s is None:
-            return self._at_most(digits) > _PATIENCE * self._whole_s  # else it is worth a try
+            guess_s = self._at_most(digits)  # if it is not far too much, it is worth a try
+            return guess_s > _PATIENCE * self._whole_s and self._since_each_s.get(digits, 0.0) <= _PATIENCE * guess_s
         if self._whole_s <= each_s:
             return self._since_each_s[digits] <= _PATIENCE * each_s
         return self._since_whole_s > _PATIENCE * self._whole_s
 
     def _at_most(self, digits: int) -> float:
-        """What so many may take at most, by what fewer took; 0 where nobody knows."""
-        return max((took_s * 2 ** max(0, digits - known) for known, took_s in self._each_s.items()), default=0.0)
+        """What so many may take at most, by what more or fewer took; 0 where nobody knows."""
+        return min((took_s * 2 ** max(0, digits - known) for known, took_s in self._each_s.items()), default=0.0)
 
     def note_whole(self, took_s: float, count: int) -> None:
         """One sync of everything took so long for so many: with much unwritten data of others, seconds."""
@@ -92,9 +93,9 @@ class Cheaper:
 
     def note_each(self, took_s: float, count: int) -> None:
         """So many took so long by themselves."""
+        digits = count.bit_length()
+        self._each_s[digits], self._since_each_s[digits] = took_s, 0.0
         if count >= self._whole_from:
-            digits = count.bit_length()
-            self._each_s[digits], self._since_each_s[digits] = took_s, 0.0
             self._since_whole_s += took_s
 
 

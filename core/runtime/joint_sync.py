@@ -24,6 +24,7 @@ _CALLS = {"x86_64": (206, 209, 208), "aarch64": (0, 2, 4)}
 """Machine: the numbers of io_setup, io_submit and io_getevents, for which libc has no functions."""
 
 _FDSYNC = 3
+_OF_THE_DISK = (errno.EIO, errno.ENOSPC, errno.EDQUOT)  # told once: nobody else would hear of it
 _REQUEST = struct.Struct("=QIIHhiQQqQII")  # struct iocb: data, key, rw_flags, opcode, priority, descriptor, …
 _EVENT = struct.Struct("=QQqq")  # struct io_event: data, request, result, result2
 
@@ -85,13 +86,16 @@ class JointSync:
             self._sync(descriptors[at : at + AT_ONCE_MAX])
 
     def serves(self, descriptor: int) -> bool:
-        """Whether the kernel takes this one, and says in the end that all is well."""
+        """Whether the kernel takes this one, and says in the end that all is well; OSError if the disk does not."""
         try:
             queue = self._take()
             results = queue.wait(queue.begin([descriptor]))
         except OSError:
             return False
         self._free.append(queue)
+        for result in results:
+            if -result in _OF_THE_DISK:
+                raise OSError(-result, os.strerror(-result))
         return results == [0]
 
     def _sync(self, descriptors: Sequence[int]) -> None:

@@ -350,6 +350,30 @@ def test_many_are_not_tried_by_themselves_where_a_few_were_far_dearer() -> None:
     assert (watch.wholes, watch.files) == (2, 60), "40 s are worth it to know"
 
 
+def test_a_few_tell_what_many_would_take() -> None:
+    watch = Stopwatch()
+    disk = Disk(lambda: watch.now, watch.sync_everything)
+    watch.round(disk, 1000)
+    for _ in range(50):
+        watch.round(disk, 1)
+    watch.round(disk, 1000)
+    assert (watch.wholes, watch.files) == (2, 50)
+
+
+def test_what_many_took_once_is_not_held_against_some_for_good() -> None:
+    """They took 250 s one by one, when everything took 1; now everything takes 10, and these would take 2."""
+    watch = Stopwatch()
+    watch.file_cost, watch.whole_cost = 0.25, 1.0
+    disk = Disk(lambda: watch.now, watch.sync_everything)
+    watch.round(disk, 1000)
+    watch.round(disk, 1000)
+    assert (watch.wholes, watch.files) == (1, 1000)
+    watch.file_cost, watch.whole_cost = 0.2, 10.0
+    for _ in range(2000):
+        watch.round(disk, 10)
+    assert watch.wholes < 600
+
+
 def test_where_there_is_no_such_call_files_are_synced_one_by_one() -> None:
     watch = Stopwatch()
     watch.round(Disk(lambda: watch.now, None), 50)

@@ -134,8 +134,8 @@ def test_threads_and_forked_processes_are_in_nobodys_way(descriptors: list[int])
 class Kernel:
     """Answers as Linux may: takes no more than so many at a time, and the n-th file of a call fails."""
 
-    def __init__(self, *, room: int = 1000, failing: int = -1) -> None:
-        self.room, self.failing = room, failing
+    def __init__(self, *, room: int = 1000, failing: int = -1, error: int = errno.EIO) -> None:
+        self.room, self.failing, self.error = room, failing, error
         self.refuses = 0  # to make a queue, with this error
         self.deaf = 0  # to tell what has come of it
         self.interrupted = self.queues = self.pending = 0
@@ -163,7 +163,7 @@ class Kernel:
             ctypes.set_errno(self.deaf or errno.EINTR)
             return -1
         self.pending -= 1
-        result = -errno.EIO if self.pending == self.failing else 0
+        result = -self.error if self.pending == self.failing else 0
         ctypes.memmove(events, struct.pack("=QQqq", 0, 0, result, 0), 32)
         return 1
 
@@ -200,8 +200,11 @@ def test_a_queue_of_which_not_all_was_heard_is_not_used_again(descriptors: list[
 
 
 def test_a_file_that_would_fail_together_is_not_served() -> None:
-    kernel = Kernel(failing=0)
+    kernel = Kernel(failing=0, error=errno.EOVERFLOW)
     assert not kernel.joint.serves(1)
+    kernel.error = errno.EIO
+    with pytest.raises(OSError, match="Input/output error"):
+        kernel.joint.serves(1)
     kernel.failing = -1
     assert kernel.joint.serves(1)
     kernel.room = 0
