@@ -59,14 +59,20 @@ every = call("GET", "/connectors?expand=status", reads=Each({"status": status}))
 message = {"message": str}
 
 
-def describe(name: str, until: Mapping[str, Any]) -> tuple[Call, ...]:
+def describe(name: str, until: Mapping[str, Any], tasks: Mapping[str, Any] | None = None) -> tuple[Call, ...]:
+    """`tasks` is what they are to have by then: they hear of a change after it has been answered."""
     path = f"/connectors/{name}"
     return (
         version,
         call("GET", path, reads=info),
         call("GET", f"{path}/status", reads=status, until=until),
         call("GET", f"{path}/config", reads=Each(TEXT)),
-        call("GET", f"{path}/tasks", reads=[{"id": {"connector": str, "task": int}, "config": Each(TEXT)}]),
+        call(
+            "GET",
+            f"{path}/tasks",
+            reads=[{"id": {"connector": str, "task": int}, "config": Each(TEXT)}],
+            until=tasks or {},
+        ),
         call("GET", f"{path}/topics", reads={name: {"topics": [str]}}, until={f"{name}.topics.0": ...}),
     )
 
@@ -145,7 +151,7 @@ KCCTL = Tool(
         "patch connector": (
             call("GET", "/connectors/k/config", reads=Each(TEXT)),
             call("PUT", "/connectors/k/config", {**SOURCE, "name": "k", "batch.size": "7"}, reads={"name": str}),
-            *describe("k", ONE_TASK),
+            *describe("k", ONE_TASK, {"0.config.batch%2Esize": "7"}),
         ),
         "restart connector": (version, call("POST", "/connectors/k/restart", taken=(204,))),
         "restart connector --tasks all": (
