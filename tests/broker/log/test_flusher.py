@@ -268,13 +268,17 @@ class Stopwatch:
         self.wholes += 1
         self.now += self.whole_cost
 
+    def disk(self) -> Disk:
+        """One that may sync everything."""
+        return Disk(lambda: self.now, self.sync_everything)
+
     def round(self, disk: Disk, count: int) -> None:
         disk.sync([FlushWork([self], []) for _ in range(count)])
 
 
 def test_few_files_are_synced_by_themselves_and_many_at_once() -> None:
     watch = Stopwatch()
-    disk = Disk(lambda: watch.now, watch.sync_everything)
+    disk = watch.disk()
     watch.round(disk, WHOLE_FROM_FILES - 1)
     assert (watch.files, watch.wholes) == (WHOLE_FROM_FILES - 1, 0)
     for _ in range(6):
@@ -290,7 +294,7 @@ def test_a_twentieth_of_the_work_is_lost_with_a_file_system_that_is_slow_to_sync
     """However much there is to do, and how often."""
     watch = Stopwatch()
     watch.file_cost, watch.whole_cost = whole_cost / 400, whole_cost
-    disk = Disk(lambda: watch.now, watch.sync_everything)
+    disk = watch.disk()
     for _ in range(1000):
         watch.round(disk, 3)
         watch.round(disk, 20)
@@ -301,7 +305,7 @@ def test_a_twentieth_of_the_work_is_lost_with_a_file_system_that_is_slow_to_sync
 def test_once_it_is_quick_again_it_is_used_again() -> None:
     watch = Stopwatch()
     watch.whole_cost = 100.0
-    disk = Disk(lambda: watch.now, watch.sync_everything)
+    disk = watch.disk()
     watch.round(disk, 20)
     watch.round(disk, 20)
     assert watch.wholes == 1
@@ -314,7 +318,7 @@ def test_once_it_is_quick_again_it_is_used_again() -> None:
 def test_one_slow_round_of_files_is_not_held_against_them() -> None:
     watch = Stopwatch()
     watch.file_cost, watch.whole_cost = 10.0, 5.0
-    disk = Disk(lambda: watch.now, watch.sync_everything)
+    disk = watch.disk()
     watch.round(disk, 20)
     watch.round(disk, 20)
     watch.file_cost = 0.1
@@ -340,7 +344,7 @@ def test_what_a_few_take_says_nothing_of_many() -> None:
 
 def test_many_are_not_tried_by_themselves_where_a_few_were_far_dearer() -> None:
     watch = Stopwatch()
-    disk = Disk(lambda: watch.now, watch.sync_everything)
+    disk = watch.disk()
     watch.round(disk, 20)
     watch.round(disk, 20)
     assert (watch.wholes, watch.files) == (1, 20)
@@ -352,7 +356,7 @@ def test_many_are_not_tried_by_themselves_where_a_few_were_far_dearer() -> None:
 
 def test_a_few_tell_what_many_would_take() -> None:
     watch = Stopwatch()
-    disk = Disk(lambda: watch.now, watch.sync_everything)
+    disk = watch.disk()
     watch.round(disk, 1000)
     for _ in range(50):
         watch.round(disk, 1)
@@ -364,7 +368,7 @@ def test_what_many_took_once_is_not_held_against_some_for_good() -> None:
     """They took 250 s one by one, when everything took 1; now everything takes 10, and these would take 2."""
     watch = Stopwatch()
     watch.file_cost, watch.whole_cost = 0.25, 1.0
-    disk = Disk(lambda: watch.now, watch.sync_everything)
+    disk = watch.disk()
     watch.round(disk, 1000)
     watch.round(disk, 1000)
     assert (watch.wholes, watch.files) == (1, 1000)
@@ -390,7 +394,7 @@ def test_files_of_a_round_are_synced_together_where_the_folder_can() -> None:
 def test_calls_are_made_whatever_way_files_are_synced() -> None:
     made: list[int] = []
     watch = Stopwatch()
-    disk = Disk(lambda: watch.now, watch.sync_everything)
+    disk = watch.disk()
     for count in (1, 30):
         disk.sync([FlushWork([watch], [lambda count=count: made.append(count)]) for _ in range(count)])  # type: ignore[misc]
     disk.sync([FlushWork([], [lambda: made.append(0)])])

@@ -18,6 +18,20 @@ def segment(tmp_path: Path) -> Segment:
     return Segment.create(OsDirectory(tmp_path), BASE)
 
 
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes each read of a file asks for."""
+    asked: list[int] = []
+    read_at = OsFile.read_at
+
+    def counting(file: OsFile, position: int, size_bytes: int) -> bytes:
+        asked.append(size_bytes)
+        return read_at(file, position, size_bytes)
+
+    monkeypatch.setattr(OsFile, "read_at", counting)
+    return asked
+
+
 def test_every_offset_is_found_and_reads_are_cut_between_batches(segment: Segment) -> None:
     written = fill(segment, 40)
     size = len(written[0])
@@ -59,24 +73,14 @@ def test_index_entries_stand_on_batches(segment: Segment) -> None:
         position = found
 
 
-def test_only_the_batches_appended_last_are_found_without_reading(
-    segment: Segment, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_batches_appended_last_are_found_without_reading(segment: Segment, read: list[int]) -> None:
     batches = 10 * RECENT_MAX
     written = fill(segment, batches)
-    reads: list[int] = []
-    real = OsFile.read_at
-
-    def read_at(file: OsFile, position: int, size_bytes: int) -> bytes:
-        reads.append(position)
-        return real(file, position, size_bytes)
-
-    monkeypatch.setattr(OsFile, "read_at", read_at)
     unread = []
     for number in range(batches):
-        reads.clear()
+        read.clear()
         assert segment.position_of(BASE + 2 * number) == sum(map(len, written[:number]))
-        if not reads:
+        if not read:
             unread.append(number)
     assert RECENT_MAX <= len(unread) <= 2 * RECENT_MAX
     assert unread == list(range(batches - len(unread), batches))
@@ -110,17 +114,9 @@ def test_bytes_that_come_from_the_disk_again_are_checked_again(
 
 
 def test_what_was_appended_last_is_found_without_a_walk_over_what_is_before_it(
-    segment: Segment, monkeypatch: pytest.MonkeyPatch
+    segment: Segment, read: list[int]
 ) -> None:
     written = fill(segment, 200)  # an index entry for every few of them
-    read: list[int] = []
-    read_at = OsFile.read_at
-
-    def counting(file: OsFile, position: int, size_bytes: int) -> bytes:
-        read.append(size_bytes)
-        return read_at(file, position, size_bytes)
-
-    monkeypatch.setattr(OsFile, "read_at", counting)
     for number in range(200 - RECENT_MAX, 200):
         read.clear()
         assert bytes(segment.read(BASE + 2 * number, 10**6, segment.size_bytes)) == b"".join(written[number:])
