@@ -24,15 +24,14 @@ from tidemill.broker.replication.replica import Replica
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 COUNT, BEFORE = 20, 4
-PAUSE_S = 0.05
 STILL_S = 1.5  # in which a client that waits for no answer would have sent far more than the five it has under way
 
 
 class Door:
-    """Before the broker: everything passes, except its answers while it is `mute`."""
+    """Before the broker: everything passes, except its answers once `enough` is stored, until all are hung up on."""
 
     def __init__(self) -> None:
-        self.mute = False
+        self.enough: Callable[[], bool] = lambda: False
         self.port = 0
         self._broker = 0
         self._clients: set[asyncio.StreamWriter] = set()
@@ -51,7 +50,7 @@ class Door:
         """Hang up on everybody, and answer again from now on."""
         for client in self._clients:
             client.transport.abort()
-        self.mute = False
+        self.enough = lambda: False
 
     async def _serve(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
         answers, broker = await asyncio.open_connection("127.0.0.1", self._broker)
@@ -69,7 +68,7 @@ class Door:
 
     async def _pass_on(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         while data := await source.read(2**16):
-            if not (self.mute and target in self._clients):
+            if not (target in self._clients and self.enough()):
                 target.write(data)
         target.close()
 
@@ -87,7 +86,6 @@ def librdkafka(address: str) -> int:
         producer.produce("t", b"%d" % number, on_delivery=hear)
         if number == 0:
             producer.flush(30)  # now it is connected, and every record goes by itself
-        time.sleep(PAUSE_S)
     assert producer.flush(60) == 0
     return sum(told)
 
@@ -96,7 +94,7 @@ def java(address: str, folder: Path) -> int:
     settings = folder / "producer.properties"
     settings.write_text("enable.idempotence=true\nretries=100\nbatch.size=1\nlinger.ms=0\n")
     arguments = ["--bootstrap-server", address, "--topic", "t", "--max-messages", str(COUNT)]
-    arguments += ["--throughput", str(int(1 / PAUSE_S)), "--command-config", str(settings)]
+    arguments += ["--command-config", str(settings)]
     classes = f"{peers.libraries('kafka', peers.KAFKA)}/*"
     command = ["java", "-Xmx256M", "-cp", classes, "org.apache.kafka.tools.VerifiableProducer", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
@@ -142,9 +140,9 @@ async def served(monkeypatch: pytest.MonkeyPatch, folder: Path, client: Callable
             await make_topic(broker)
             replica = broker.replicas.get("t", 0)
             assert replica is not None
+            door.enough = lambda: replica.log.log_end_offset >= BEFORE
             sending = asyncio.create_task(asyncio.to_thread(client, address))
             await reaches(replica, BEFORE)
-            door.mute = True
             await stands(replica)
             door.cut()
             assert await sending == COUNT
