@@ -10,6 +10,7 @@ everything that waits is refused, everything later is refused, and the owner of 
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from typing import NamedTuple, Protocol, TypeVar
@@ -31,6 +32,7 @@ WHOLE_FROM_FILES = 8
 against 7 together and 13 one after the other), unless others have much unwritten data there."""
 
 _PATIENCE = 20  # so that a twentieth of the time is lost with finding out that it is still dearer
+_FAR = 4  # times as long as before, and it may have been a stall
 
 
 class FlushWork(NamedTuple):
@@ -52,6 +54,22 @@ class Flushable(Protocol):
         ...
 
 
+class _Way:
+    """What one of two ways took, and how long the other has been gone since."""
+
+    def __init__(self) -> None:
+        self.took_s: float | None = None
+        self.meanwhile_s = 0.0
+        self._is_doubted = False
+
+    def note(self, took_s: float) -> None:
+        """It took so long. A disk stalls now and then: what is far more than before is believed the second time."""
+        self._is_doubted = not self._is_doubted and self.took_s is not None and took_s > _FAR * self.took_s
+        if not self._is_doubted:
+            self.took_s = took_s
+        self.meanwhile_s = 0.0
+
+
 class Cheaper:
     """Which of two ways to make many things durable is cheaper, learned from how long each took.
 
@@ -61,42 +79,43 @@ class Cheaper:
 
     def __init__(self, whole_from: int) -> None:
         self._whole_from = whole_from
-        self._whole_s: float | None = None
-        self._since_whole_s = 0.0  # what was spent on each, wherever that was cheaper
-        self._each_s: dict[int, float] = {}  # by the binary digits of how many
-        self._since_each_s: dict[int, float] = {}
+        self._whole: defaultdict[int, _Way] = defaultdict(_Way)  # by the binary digits of how many
+        self._each: defaultdict[int, _Way] = defaultdict(_Way)
+        self._any_whole_s: float | None = None  # the latest, which hardly depends on how many
 
     def whole(self, count: int) -> bool:
         """Whether one sync of the whole file system is to be preferred to `count` of single files."""
         if count < self._whole_from:
             return False
-        if self._whole_s is None:
+        if self._any_whole_s is None:
             return True
         digits = count.bit_length()
-        each_s = self._each_s.get(digits)
-        if each_s is None:
+        whole, each = self._whole[digits], self._each[digits]
+        whole_s = self._any_whole_s if whole.took_s is None else whole.took_s
+        if each.took_s is None:
             guess_s = self._at_most(digits)  # if it is not far too much, it is worth a try
-            return guess_s > _PATIENCE * self._whole_s and self._since_each_s.get(digits, 0.0) <= _PATIENCE * guess_s
-        if self._whole_s <= each_s:
-            return self._since_each_s[digits] <= _PATIENCE * each_s
-        return self._since_whole_s > _PATIENCE * self._whole_s
+            return guess_s > _PATIENCE * whole_s and each.meanwhile_s <= _PATIENCE * guess_s
+        if whole_s <= each.took_s:
+            return each.meanwhile_s <= _PATIENCE * each.took_s
+        return whole.meanwhile_s > _PATIENCE * whole_s
 
     def _at_most(self, digits: int) -> float:
         """What so many may take at most, by what more or fewer took; 0 where nobody knows."""
-        return min((took_s * 2 ** max(0, digits - known) for known, took_s in self._each_s.items()), default=0.0)
+        known = ((seen, way.took_s) for seen, way in self._each.items() if way.took_s is not None)
+        return min((took_s * 2 ** max(0, digits - seen) for seen, took_s in known), default=0.0)
 
     def note_whole(self, took_s: float, count: int) -> None:
         """One sync of everything took so long for so many: with much unwritten data of others, seconds."""
-        self._whole_s, self._since_whole_s = took_s, 0.0
         digits = count.bit_length()
-        self._since_each_s[digits] = self._since_each_s.get(digits, 0.0) + took_s
+        self._whole[digits].note(took_s)
+        self._any_whole_s = self._whole[digits].took_s
+        self._each[digits].meanwhile_s += took_s
 
     def note_each(self, took_s: float, count: int) -> None:
         """So many took so long by themselves."""
         digits = count.bit_length()
-        self._each_s[digits], self._since_each_s[digits] = took_s, 0.0
-        if count >= self._whole_from:
-            self._since_whole_s += took_s
+        self._each[digits].note(took_s)
+        self._whole[digits].meanwhile_s += took_s
 
 
 class Disk:
@@ -226,11 +245,11 @@ class Flusher:
             return
         try:
             work = [flushable.begin_flush() for flushable in self._round_logs]
+            self._running = loop.run_in_executor(self._executor, self._disk.sync, work)  # which may begin a thread
         except Exception as error:  # nobody knows what would have been to do: nothing is durable any more
             round_done, self._running, self._running_round = self._running_round, None, None
             self._fail(error, round_done)
             return
-        self._running = loop.run_in_executor(self._executor, self._disk.sync, work)
         self._running.add_done_callback(self._finished)
 
     def _finished(self, running: "asyncio.Future[None]") -> None:
@@ -239,7 +258,7 @@ class Flusher:
         self._running = None
         self.rounds += 1
         assert round_done is not None
-        error = running.exception()
+        error = OSError("its thread was taken away") if running.cancelled() else running.exception()
         if error is not None:
             self._fail(error, round_done)
             return

@@ -29,7 +29,7 @@ from tidemill.core.types import TopicPartition
 
 from .checkpoints import take_clean_shutdown, write_clean_shutdown
 from .config import LogConfig
-from .data_folder import claim, lock_folder
+from .data_folder import cannot_use, claim, lock_folder
 from .epochs import LeaderEpochs
 from .flusher import Flusher
 from .folder_checkpoints import FolderCheckpoints
@@ -145,8 +145,10 @@ class LogStore:
         directory, descriptor = lock_folder(path)
         try:
             return cls(directory, unlock=partial(os.close, descriptor), **settings)  # type: ignore[arg-type]
-        except BaseException:
+        except BaseException as error:
             os.close(descriptor)
+            if isinstance(error, OSError):
+                raise cannot_use(path, error) from error
             raise
 
     @property

@@ -15,7 +15,6 @@ import fcntl
 import mmap
 import os
 import platform
-import re
 import resource
 import shutil
 import stat
@@ -24,6 +23,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias, cast
 
+from tidemill.core.runtime.file_system_sync import file_system_sync
 from tidemill.core.runtime.joint_sync import joint_sync
 
 ByteBuffer: TypeAlias = bytes | bytearray | memoryview
@@ -169,7 +169,7 @@ class Directory(Protocol):
         ...
 
     def file_system_sync(self) -> Callable[[], None] | None:
-        """A call that makes everything in this file system durable, if the system has one that tells of errors."""
+        """A call that makes everything in this folder durable, if the system has one that tells of every error."""
         ...
 
     def files_sync(self) -> Callable[[Sequence[Syncable]], None]:
@@ -401,11 +401,11 @@ class OsDirectory:
         return OsDirectory(f"{self._path}/{name}")
 
     def file_system_sync(self) -> Callable[[], None] | None:
-        """A call that makes everything in this file system durable, if the system has one that tells of errors."""
-        syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-        if syncfs is None or not _kernel_reports_syncfs_errors():
-            return None
-        return _FileSystemSync(self._path, syncfs)
+        """A call that makes everything in this folder durable, if the system has one that tells of every error.
+
+        It is asked for once: a folder that becomes a link into another file system later is not in it.
+        """
+        return file_system_sync(self._path)
 
     def files_sync(self) -> Callable[[Sequence[Syncable]], None]:
         """A call that does `File.sync` for several open files of this folder, or one below it."""
@@ -435,28 +435,6 @@ def _mode_of(path: str) -> int:
         return os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
         return 0
-
-
-class _FileSystemSync:
-    """`syncfs` on a descriptor that stays open: the kernel reports every write-back error since it was opened."""
-
-    def __init__(self, path: str, syncfs: Callable[[int], int]) -> None:
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._syncfs = syncfs
-
-    def __call__(self) -> None:
-        if self._syncfs(self._descriptor) != 0:
-            error = ctypes.get_errno()
-            raise OSError(error, os.strerror(error))
-
-    def __del__(self) -> None:
-        os.close(self._descriptor)
-
-
-def _kernel_reports_syncfs_errors() -> bool:
-    """Linux does since 5.8."""
-    release = re.match(r"(\d+)\.(\d+)", platform.release())
-    return platform.system() == "Linux" and release is not None and tuple(map(int, release.groups())) >= (5, 8)
 
 
 def raise_open_files_limit() -> int:

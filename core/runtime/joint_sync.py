@@ -60,6 +60,8 @@ class KernelQueue:
             left = count - len(results)
             events = ctypes.create_string_buffer(_EVENT.size * left)
             got = self._call(self._get, self._queue, ctypes.c_long(left), ctypes.c_long(left), events, None)
+            if got == 0:
+                raise OSError(errno.EIO, "the kernel tells nothing of a sync that it has begun")
             if got < 0 and ctypes.get_errno() != errno.EINTR:
                 raise _last_error()
             results += [result for _, _, result, _ in _EVENT.iter_unpack(events.raw[: _EVENT.size * max(0, got)])]
@@ -107,10 +109,10 @@ class JointSync:
         taken = queue.begin(descriptors)
         results = queue.wait(taken)
         self._free.append(queue)
-        sync_each(descriptors[taken:])  # which tells, too, what the kernel had against one
         for result in results:
             if result < 0:
                 raise OSError(-result, os.strerror(-result))
+        sync_each(descriptors[taken:])  # which tells, too, what the kernel had against one
 
     def _take(self) -> KernelQueue:
         try:

@@ -3,7 +3,8 @@
 import asyncio
 import errno
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -252,6 +253,59 @@ async def test_draining_ends_when_the_only_log_of_the_next_round_has_been_remove
     assert flusher.rounds == 1
 
 
+async def test_what_waits_for_the_next_round_is_refused_with_this_one(flusher: Flusher) -> None:
+    disk = GatedLog()
+    disk.gate.clear()
+    disk.error = OSError(errno.EIO, "Input/output error")
+    disk.appended = 1
+    flusher.add(disk)
+    first = flusher.next_round()
+    await begun(disk)
+    disk.appended = 2
+    flusher.add(disk)
+    second = flusher.next_round()
+    assert second is not first
+    disk.gate.set()
+    for waiting in (first, second):
+        with pytest.raises(KafkaStorageError, match="Input/output error"):
+            await asyncio.wait_for(waiting, 10)
+    flusher.end()
+    assert flusher.failure is disk.error
+
+
+class NoThreads(Executor):
+    """As a system answers that lets this process have no more of them."""
+
+    def submit(self, *_: Any, **__: Any) -> Future[Any]:
+        raise RuntimeError("can't start new thread")
+
+
+async def test_a_thread_that_cannot_be_had_fails_the_folder_and_keeps_nobody_waiting(failures: list[OSError]) -> None:
+    flusher, disk = Flusher(NoThreads(), failures.append), GatedLog()
+    disk.appended = 1
+    flusher.add(disk)
+    with pytest.raises(KafkaStorageError, match="new thread"):
+        await asyncio.wait_for(flusher.next_round(), 10)
+    with pytest.raises(KafkaStorageError, match="new thread"):
+        await asyncio.wait_for(flusher.drain(), 10)
+    assert (len(failures), disk.durable) == (1, 0)
+
+
+async def test_a_round_that_is_taken_from_its_thread_is_refused(failures: list[OSError]) -> None:
+    executor, gate = ThreadPoolExecutor(1), threading.Event()
+    executor.submit(gate.wait, 10)
+    flusher, disk = Flusher(executor, failures.append), GatedLog()
+    disk.appended = 1
+    flusher.add(disk)
+    waiting = flusher.next_round()
+    await begun(disk)
+    executor.shutdown(wait=False, cancel_futures=True)
+    gate.set()
+    with pytest.raises(KafkaStorageError, match="taken away"):
+        await asyncio.wait_for(waiting, 10)
+    assert (len(failures), disk.durable) == (1, 0)
+
+
 class Stopwatch:
     """Syncs that take a known time on a clock of their own."""
 
@@ -376,6 +430,42 @@ def test_what_many_took_once_is_not_held_against_some_for_good() -> None:
     for _ in range(2000):
         watch.round(disk, 10)
     assert watch.wholes < 600
+
+
+def test_what_was_tried_is_not_tried_again_at_once() -> None:
+    watch = Stopwatch()
+    disk = watch.disk()
+    for _ in range(5000):
+        watch.round(disk, 20)
+    assert watch.files // 20 < 50
+
+
+def test_what_a_thousand_take_at_once_is_not_held_against_ten() -> None:
+    watch = Stopwatch()
+    disk = watch.disk()
+    best_s = 0.0
+    for _ in range(2000):
+        for count in (10, 10, 10, 10, 1000):
+            watch.file_cost, watch.whole_cost = 1.5, 2 + 0.03 * count
+            best_s += watch.whole_cost
+            watch.round(disk, count)
+    assert watch.now < 1.15 * best_s
+
+
+@pytest.mark.parametrize(("file_cost", "whole_cost"), [(0.7, 2.0), (0.1, 50.0)])
+@pytest.mark.parametrize("stalls", ["file_cost", "whole_cost"])
+def test_a_disk_that_stalls_once_is_not_held_against_the_way_of_that_round(
+    file_cost: float, whole_cost: float, stalls: str
+) -> None:
+    watch = Stopwatch()
+    watch.file_cost, watch.whole_cost = file_cost, whole_cost
+    disk = watch.disk()
+    before = {"file_cost": file_cost, "whole_cost": whole_cost}[stalls]
+    for number in range(20_000):
+        setattr(watch, stalls, 30_000.0 / 100 if number == 100 else before)
+        watch.round(disk, 100)
+    best_s = 20_000 * min(100 * file_cost, whole_cost)
+    assert watch.now < 1.15 * best_s + 30_000
 
 
 def test_where_there_is_no_such_call_files_are_synced_one_by_one() -> None:

@@ -28,6 +28,7 @@ from tidemill.core.errors import CorruptMessage, KafkaStorageError, OffsetOutOfR
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord
 from tidemill.core.runtime.clock import ManualClock
+from tidemill.core.runtime.disk import OsDirectory
 from tidemill.core.types import TopicPartition
 
 TOPIC_ID = uuid.UUID(int=5)
@@ -148,6 +149,20 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path, clock: Manua
     (tmp_path / "file").write_text("")
     with pytest.raises(FolderRefused, match="cannot write to"):
         LogStore.at(str(tmp_path / "file" / "data"), clock=clock, node_id=1)
+
+
+@pytest.mark.parametrize(("number", "advice"), [(errno.EIO, "repair the disk"), (errno.ENOSPC, "make room")])
+def test_a_folder_that_cannot_be_synced_is_refused_and_not_left_locked(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, number: int, advice: str
+) -> None:
+    def files_sync(_folder: OsDirectory) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OsDirectory, "files_sync", files_sync)
+        with pytest.raises(FolderRefused, match=f"cannot use .*{os.strerror(number)}; {advice}"):
+            LogStore.at(str(tmp_path), clock=clock, node_id=1)
+    asyncio.run(LogStore.at(str(tmp_path), clock=clock, node_id=1).close())
 
 
 @pytest.mark.parametrize("name", ["t-0", "__cluster_metadata-0"])

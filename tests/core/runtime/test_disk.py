@@ -137,10 +137,12 @@ def test_names(directory: OsDirectory) -> None:
 def test_the_file_system_is_synced_as_a_whole_or_not_at_all(
     directory: OsDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    directory.create("f").write_at(0, b"x")
     sync = directory.file_system_sync()
     if sync is not None:
+        file = directory.create("f")
+        file.write_at(0, b"x" * 5000)
         sync()
+        assert dirty_pages(file.descriptor) == 0
     monkeypatch.setattr(platform, "release", lambda: "5.7.19-old")
     assert directory.file_system_sync() is None
 
@@ -149,7 +151,9 @@ def test_files_of_a_folder_and_of_those_below_it_are_synced_together(directory: 
     files = [directory.create("f"), directory.subdirectory("d").create("inner")]
     for file in files:
         file.write_at(0, b"x" * 5000)
+    before = len(os.listdir("/dev/fd"))
     sync = directory.files_sync()
+    assert len(os.listdir("/dev/fd")) == before
     sync(files)
     assert [dirty_pages(file.descriptor) for file in files] == [0, 0]
     sync(files[:1])

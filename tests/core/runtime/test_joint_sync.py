@@ -113,7 +113,7 @@ def test_signals_do_not_end_it_early(descriptors: list[int], plain: list[int]) -
 
 
 @linux
-def test_threads_and_forked_processes_are_in_nobodys_way(descriptors: list[int]) -> None:
+def test_threads_and_forked_processes_are_in_nobodys_way(descriptors: list[int], plain: list[int]) -> None:
     sync = joint_sync(descriptors[0])
 
     def some(first: int) -> int:
@@ -133,6 +133,7 @@ def test_threads_and_forked_processes_are_in_nobodys_way(descriptors: list[int])
     if child == 0:
         try:
             some(0)
+            assert plain == []
         except BaseException:
             os._exit(1)
         os._exit(0)
@@ -177,12 +178,28 @@ class Kernel:
         return 1
 
 
-def test_the_error_of_one_file_is_raised_once_all_have_ended(descriptors: list[int]) -> None:
-    for failing in range(3):
-        kernel = Kernel(failing=failing)
-        with pytest.raises(OSError) as caught:
-            kernel.joint(descriptors[:3])
-        assert (caught.value.errno, kernel.pending) == (errno.EIO, 0)
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+@pytest.mark.parametrize("failing", range(3))
+def test_the_error_of_one_file_is_raised_once_all_have_ended(descriptors: list[int], failing: int, error: int) -> None:
+    kernel = Kernel(failing=failing, error=error)
+    with pytest.raises(OSError) as caught:
+        kernel.joint(descriptors[:3])
+    assert (caught.value.errno, kernel.pending) == (error, 0)
+
+
+def test_the_error_of_one_that_the_kernel_took_comes_before_that_of_one_it_refused(descriptors: list[int]) -> None:
+    """It is told once"""
+    kernel = Kernel(room=2, failing=0)
+    with pytest.raises(OSError) as caught:
+        kernel.joint([*descriptors[:2], -1])
+    assert caught.value.errno == errno.EIO
+
+
+def test_a_kernel_that_tells_nothing_is_not_waited_for_for_good(descriptors: list[int]) -> None:
+    kernel = Kernel()
+    kernel.get = lambda *_values: 0  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="tells nothing"):
+        kernel.joint(descriptors[:2])
 
 
 @pytest.mark.parametrize("room", [0, 1, 2])
@@ -211,13 +228,15 @@ def test_a_queue_of_which_not_all_was_heard_is_not_used_again(descriptors: list[
 def test_a_file_that_would_fail_together_is_not_served() -> None:
     kernel = Kernel(failing=0, error=errno.EOVERFLOW)
     assert not kernel.joint.serves(1)
-    kernel.error = errno.EIO
-    with pytest.raises(OSError, match="Input/output error"):
-        kernel.joint.serves(1)
+    for kernel.error in (errno.EIO, errno.ENOSPC, errno.EDQUOT):
+        with pytest.raises(OSError) as caught:
+            kernel.joint.serves(1)
+        assert caught.value.errno == kernel.error
     kernel.failing = -1
     assert kernel.joint.serves(1)
     kernel.room = 0
     assert not kernel.joint.serves(1)
+    assert kernel.queues == 1
 
 
 def test_without_a_queue_files_are_synced_one_by_one(descriptors: list[int], plain: list[int]) -> None:
@@ -246,3 +265,26 @@ def test_calls_are_made_where_their_numbers_are_known(
     monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(sys, "maxsize", largest)
     assert kernels_joint_sync() is None
+
+
+@pytest.mark.parametrize(("machine", "numbers"), [("x86_64", [206, 209, 208]), ("aarch64", [0, 2, 4])])
+def test_the_numbers_of_the_calls(
+    descriptors: list[int], monkeypatch: pytest.MonkeyPatch, machine: str, numbers: list[int]
+) -> None:
+    """Of arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h."""
+    called: list[int] = []
+
+    class Library:
+        @staticmethod
+        def syscall(number: ctypes.c_long, *values: Any) -> int:
+            called.append(number.value)
+            return {numbers[0]: 0, numbers[1]: 2}.get(number.value, 0)
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda _name, **_more: Library)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(platform, "system", lambda: "Linux")
+    joint = kernels_joint_sync()
+    assert joint is not None
+    with pytest.raises(OSError, match="tells nothing"):
+        joint(descriptors[:2])
+    assert called == numbers
