@@ -144,7 +144,14 @@ class Guardian:
                 case "killed":
                     self._tell(n.Killed(facts["number"]))
                 case "died":
+                    self._hear_last_words(facts["number"])
                     self._tell(n.Died(facts["number"], facts["status"], facts.get("reason", "")))
+
+    def _hear_last_words(self, number: int) -> None:
+        """A nursery says why it ends on its own line, before its root tells that it has: both may stand there now."""
+        line = self._lines.get(number)
+        if line is not None:
+            self._hear_nursery(number, line)
 
     def _tell(self, event: n.Event) -> None:
         for action in self._machine.step(event, seconds_since_boot()):

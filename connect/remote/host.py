@@ -149,17 +149,19 @@ class TaskHost:
         if seat is None:
             return
         process = seat.process
+        late = "was stopped before it had started"
         if process.attached.is_set():
+            late = "did not stop within its grace period"
             process.send(pb.ToTask(seat=seat.number, stop=pb.Stop(grace_ms=int(grace_s * 1000))))
             if await _within(seat.gone, grace_s):
                 return
             log.warning("task did not stop in time and is killed", task=str(task), grace_s=grace_s)
         elif process.shared:
-            self._over(seat, -signal.SIGKILL, "killed: it was stopped before it had started")
+            self._over(seat, -signal.SIGKILL, f"killed: it {late}")
             return
         process.stop_requested = True
         who = f"task {task}" if process.shared else "it"
-        process.kill(f"{who} did not stop within its grace period", blameless=True)
+        process.kill(f"{who} {late}", blameless=True)
         await seat.gone.wait()
 
     async def stop_all(self, grace_s: float = SHUTDOWN_GRACE_S) -> None:

@@ -62,11 +62,11 @@ def test_topics_settings_and_groups_are_managed_with_kafkas_tools(classpath: str
     topic, group = f"tools-{uuid.uuid4().hex[:8]}", f"group-{uuid.uuid4().hex[:8]}"
     at = ("--bootstrap-server", address)
     entity = ("--entity-type", "topics", "--entity-name", topic)
-    tool(classpath, TOPICS, *at, "--create", "--topic", topic, "--partitions", "2", "--config", "retention.ms=5000")
+    tool(classpath, TOPICS, *at, "--create", "--topic", topic, "--partitions", "2", "--config", "retention.ms=50000000")
     tool(classpath, TOPICS, *at, "--alter", "--topic", topic, "--partitions", "3")
     shown = tool(classpath, TOPICS, *at, "--describe", "--topic", topic)
     assert re.search(rf"Topic: {topic}\s+TopicId: \S{{22}}\s+PartitionCount: 3\s+ReplicationFactor: 1", shown)
-    assert "retention.ms=5000" in shown
+    assert "retention.ms=50000000" in shown
     tool(classpath, CONFIGS, *at, *entity, "--alter", "--add-config", "cleanup.policy=[compact,delete]")
     settings = tool(classpath, CONFIGS, *at, *entity, "--describe")
     assert "cleanup.policy=compact,delete" in settings

@@ -183,6 +183,20 @@ def test_a_line_that_found_no_room_is_told_of_once_there_is_some() -> None:
         until(is_told)
 
 
+def test_why_a_plugin_is_not_imported_ahead_is_told_by_a_guardian_that_was_late() -> None:
+    """It hears what the nursery has to say in the turn in which its root tells of its end."""
+    with guardian_to_read() as (worker, unread, _):
+        ask_for(worker, 1, "halting_plugin:job")
+        told = b""
+
+        def is_told() -> bool:
+            nonlocal told
+            told += drained(unread)
+            return b"plugin halting_plugin:job is not imported ahead: ImportError: not today\n" in told
+
+        until(is_told)
+
+
 def test_lines_without_room_are_counted_in_front_of_those_that_follow() -> None:
     unread, output = os.pipe()
     try:

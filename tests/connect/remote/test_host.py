@@ -440,7 +440,7 @@ async def test_stop_before_the_process_has_called_back(running: Any, spec: Make)
     task = await running.start(job(spec, "wait"))
     await running.host.stop_task(task, 10)
     exited = await running.ended(task)
-    assert exited.reason.startswith("killed: ")
+    assert exited.reason == "killed: it was stopped before it had started"
 
 
 async def test_what_takes_its_time_to_die_with_the_guardian_is_waited_for(
@@ -563,6 +563,7 @@ def parent_of(pid: int) -> int:
 
 async def test_a_signal_without_a_name_ends_its_task_alone(running: Any, spec: Make) -> None:
     other = await running.start(job(spec, "wait"))
+    await running.events.wait(TaskReport, lambda event: event.facts.get("waiting") is True)
     task = await running.start(job(spec, "die_of_a_signal_without_a_name"))
     exited = await running.ended(task)
     assert (exited.returncode, exited.reason) == (-(signal.SIGRTMIN + 6), f"killed by signal {signal.SIGRTMIN + 6}")
