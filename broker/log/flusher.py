@@ -55,7 +55,7 @@ class Flushable(Protocol):
 
 
 class _Way:
-    """What one of two ways took, and how long the other has been gone since."""
+    """What one of two ways took, and what the other has taken since."""
 
     def __init__(self) -> None:
         self.took_s: float | None = None

@@ -147,13 +147,24 @@ def test_the_file_system_is_synced_as_a_whole_or_not_at_all(
     assert directory.file_system_sync() is None
 
 
-def test_files_of_a_folder_and_of_those_below_it_are_synced_together(directory: OsDirectory) -> None:
+def test_files_of_a_folder_and_of_those_below_it_are_synced_together(
+    directory: OsDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = [directory.create("f"), directory.subdirectory("d").create("inner")]
     for file in files:
         file.write_at(0, b"x" * 5000)
-    before = len(os.listdir("/dev/fd"))
-    sync = directory.files_sync()
-    assert len(os.listdir("/dev/fd")) == before
+    opened: list[int] = []
+    really = os.open
+
+    def noted(path: str, flags: int) -> int:
+        opened.append(really(path, flags))
+        return opened[-1]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", noted)
+        sync = directory.files_sync()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(*opened)
     sync(files)
     assert [dirty_pages(file.descriptor) for file in files] == [0, 0]
     sync(files[:1])
