@@ -21,7 +21,7 @@ import structlog
 
 from tidemill.broker.config import BROKER_CONFIG, BrokerConfig, ignored_keys, known_names
 from tidemill.core import environment
-from tidemill.core.config import ConfigError, parse_address
+from tidemill.core.config import ConfigError, Value, parse_address
 from tidemill.core.ids import encode_id
 from tidemill.core.runtime.log_lines import configure_log
 
@@ -123,10 +123,20 @@ def show_config(options: argparse.Namespace) -> int:
         print(BROKER_CONFIG.markdown())
         return 0
     try:
-        print(BROKER_CONFIG.properties(BrokerConfig.parse(_gathered(options)).static))
+        config = BrokerConfig.parse(_gathered(options))
     except (ConfigError, ValueError) as error:
         return _refused(error)
+    print(BROKER_CONFIG.properties(config.static, {**config.spread, **_of_new_topics(config)}))
     return 0
+
+
+def _of_new_topics(config: BrokerConfig) -> dict[str, Value]:
+    """What a new topic of the default number of replicas gets as a setting of its own, as nobody has said otherwise."""
+    from tidemill.broker.quorum.rules import MIN_IN_SYNC_KEY, Rules
+
+    rules = Rules(min_insync_replicas=config.min_insync_replicas if MIN_IN_SYNC_KEY in config.static else None)
+    text = rules.min_in_sync_of_new({}, {}, config.default_replication_factor)
+    return {} if text is None else {MIN_IN_SYNC_KEY: int(text)}
 
 
 def _gathered(options: argparse.Namespace) -> dict[str, str]:

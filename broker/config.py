@@ -120,7 +120,14 @@ _IDENTITY = (
 
 _TOPICS = (
     _int("num.partitions", 1, "Partitions of a topic that does not say.", 1, importance=_HIGH),
-    _int("default.replication.factor", 1, "Replicas of a topic that does not say.", 1, importance=_HIGH),
+    _int(
+        "default.replication.factor",
+        1,
+        "Replicas of a topic that does not say; in a cluster 3, or as many as there are controllers if those are "
+        "fewer.",
+        1,
+        importance=_HIGH,
+    ),
     _flag(
         "auto.create.topics.enable",
         True,
@@ -205,8 +212,9 @@ _LOG = (
           "allowed, are named in the answer.",
           dynamic=True, valid=one_of("header", "records")),
     _int("message.max.bytes", 1_048_588, "Largest record batch.", 0, dynamic=True, importance=_HIGH),
-    _int("min.insync.replicas", 1, "Replicas that must hold a record before acks=all is answered.", 1, dynamic=True,
-         importance=_HIGH),
+    _int("min.insync.replicas", 1,
+         "Replicas that must hold a record before acks=all is answered; in a cluster 2 for a new topic with three "
+         "replicas or more.", 1, dynamic=True, importance=_HIGH),
     _flag("unclean.leader.election.enable", False, "Let a replica that misses records lead, losing them.",
           dynamic=True),
     _long("producer.id.expiration.ms", 86_400_000,
@@ -324,7 +332,8 @@ _GROUPS = (
     _int("offsets.topic.num.partitions", 4,
          "Partitions of __consumer_offsets, fixed when the topic is first created. Apache Kafka takes 50; a few are "
          "enough for one process and open fewer files.", 1),
-    _int("offsets.topic.replication.factor", 1, "Replicas of __consumer_offsets.", 1),
+    _int("offsets.topic.replication.factor", 1,
+         "Replicas of __consumer_offsets; in a cluster 3, or as many as there are controllers if those are fewer.", 1),
     _int("offsets.topic.segment.bytes", 100 * 2**20, "Segment size of __consumer_offsets.", 1),
     _int("offset.metadata.max.bytes", 4096, "Longest metadata text of an offset commit.", 0),
     _int("offsets.retention.minutes", 10_080, "How long offsets outlive an empty group.", 1),
@@ -429,6 +438,11 @@ class BrokerConfig:
     values: Mapping[str, Value] = field(default_factory=dict)  # every key, parsed
 
     @property
+    def spread(self) -> dict[str, Value]:
+        """What nobody has given and is another value than the table's default, because there are several nodes."""
+        return {name: self.values[name] for name in SPREAD if name not in self.static and self.cluster is not None}
+
+    @property
     def reads_nearby(self) -> bool:
         """Whether consumers may read at followers."""
         return self.replica_selector_class == RACK_AWARE
@@ -480,6 +494,9 @@ class BrokerConfig:
         }  # fmt: skip
         return cls(**plain, **derived, static=known, values=values)  # type: ignore[arg-type]  # the table types each row
 
+
+SPREAD = ("default.replication.factor", "offsets.topic.replication.factor")
+"""Keys whose default depends on how many nodes there are."""
 
 _KEY_OF = {name.replace(".", "_"): name for name in BROKER_CONFIG.names()}
 
@@ -542,7 +559,7 @@ def _spread(values: dict[str, Value], given: Mapping[str, str], cluster: "Cluste
     Where the metadata log knows these, they are taken to be as many as the addresses at which they are looked for.
     """
     if cluster is not None:
-        for name in ("default.replication.factor", "offsets.topic.replication.factor"):
+        for name in SPREAD:
             if name not in given:
                 values[name] = min(3, len(cluster.voters) or len(cluster.bootstrap))
 

@@ -178,6 +178,7 @@ class Broker:
             dynamic_broker=configs.get(str(self.node_id), {}),
             dynamic_default=configs.get("", {}),
             static=self.config.static,
+            spread=self.config.spread,
         )
 
     def misses(self, node_id: int) -> bool:

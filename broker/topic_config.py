@@ -9,7 +9,7 @@ Not here: what a setting does (`tidemill.broker.log`).
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -170,6 +170,8 @@ class Layers:
     dynamic_broker: Mapping[str, str]
     dynamic_default: Mapping[str, str]
     static: Mapping[str, str]
+    spread: Mapping[str, Value] = field(default_factory=dict)
+    """Defaults that follow from how many nodes there are."""
 
     def walk(self, key: ConfigKey) -> list[Synonym]:
         """Every value of broker key `key`, the one that holds first."""
@@ -182,8 +184,9 @@ class Layers:
             )
             if key.name in layer
         ]
-        if key.default is not REQUIRED and key.default is not None:
-            found.append(Synonym(name=key.name, given=key.default, value=key.default, source=ConfigSource.DEFAULT))
+        default = self.spread.get(key.name, key.default)
+        if default is not REQUIRED and default is not None:
+            found.append(Synonym(name=key.name, given=default, value=default, source=ConfigSource.DEFAULT))
         return found
 
 

@@ -15,6 +15,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 Value: TypeAlias = bool | int | float | str | tuple[str, ...] | None
@@ -166,13 +167,15 @@ class ConfigTable:
         near = nearest(name, self._keys)
         return f"Unknown configuration {name!r}" + ("" if near is None else f": did you mean {near!r}?")
 
-    def properties(self, raw: Mapping[str, str]) -> str:
+    def properties(self, raw: Mapping[str, str], defaults: Mapping[str, Value] = MappingProxyType({})) -> str:
         """Every setting as it takes effect, as a .properties file: those given first, then the defaults.
 
-        What is given and not in the table, such as settings passed on to clients, is shown as it is; secrets are not.
-        Raises ConfigError as `parse` does.
+        `defaults` are those that follow from what else is given, and not the table's. What is given and not in the
+        table, such as settings passed on to clients, is shown as it is; secrets are not. Raises ConfigError as `parse`
+        does.
         """
         values = self.parse(raw, ignore_unknown=True)
+        values |= {name: value for name, value in defaults.items() if name not in raw}
         given = [f"{name}={_shown(name, self._keys.get(name), values.get(name, text))}" for name, text in raw.items()]
         rest = [f"{name}={_shown(name, key, values[name])}" for name, key in self._keys.items() if name not in raw]
         return "\n".join(["# given", *given, "", "# defaults", *rest])

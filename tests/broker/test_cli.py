@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tidemill.broker import cli
-from tidemill.broker.cli import gather
+from tidemill.broker.cli import app, gather
 from tidemill.broker.log.checkpoints import CLEAN_SHUTDOWN
 from tidemill.core.config import ConfigError
 
@@ -186,6 +186,28 @@ def test_settings_are_shown_as_they_take_effect(tmp_path: Path) -> None:
         [*command, "--set", "num.partition=1"], capture_output=True, text=True, timeout=30, check=False
     )
     assert (wrong.returncode, wrong.stdout, "did you mean" in wrong.stderr) == (2, "", True)
+
+
+@pytest.mark.parametrize(
+    ("controllers", "given", "shown"),
+    [
+        ("1@a:1,2@b:1,3@c:1", {}, ("3", "3", "2")),
+        ("1@a:1,2@b:1", {}, ("2", "2", "1")),
+        ("1@a:1,2@b:1,3@c:1", {"default.replication.factor": "1"}, ("1", "3", "1")),
+        ("1@a:1,2@b:1,3@c:1", {"min.insync.replicas": "1"}, ("3", "3", "1")),
+        ("", {}, ("1", "1", "1")),
+    ],
+)
+def test_defaults_of_a_cluster_are_shown_as_they_take_effect(
+    capsys: pytest.CaptureFixture[str], controllers: str, given: dict[str, str], shown: tuple[str, str, str]
+) -> None:
+    settings = {"listeners": "PLAINTEXT://a:9092,CONTROLLER://:1", "controller.listener.names": "CONTROLLER", **given}
+    several = {**settings, "controller.quorum.voters": controllers} if controllers else given
+    options = app.parse_args(["config", *(f"--set={name}={value}" for name, value in several.items())])
+    assert options.run(options) == 0
+    found = dict(line.split("=", 1) for line in capsys.readouterr().out.splitlines() if "=" in line)
+    names = ("default.replication.factor", "offsets.topic.replication.factor", "min.insync.replicas")
+    assert tuple(found[name] for name in names) == shown
 
 
 def test_a_reader_who_has_seen_enough_is_no_error() -> None:

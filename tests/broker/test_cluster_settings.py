@@ -90,6 +90,8 @@ def test_whoever_cannot_be_found_is_refused(given: dict[str, str], sentence: str
 def test_topics_are_kept_on_three_nodes_where_nobody_says_otherwise() -> None:
     config = BrokerConfig.parse(THREE)
     assert (config.default_replication_factor, config.offsets_topic_replication_factor) == (3, 3)
+    assert config.spread == {"default.replication.factor": 3, "offsets.topic.replication.factor": 3}
+    assert BrokerConfig.parse({}).spread == {}
     config = BrokerConfig.parse({**THREE, "default.replication.factor": "1"})
     assert (config.default_replication_factor, config.offsets_topic_replication_factor) == (1, 3)
     config = BrokerConfig.parse({**THREE, "controller.quorum.voters": "1@a:9093,2@b:9093"})

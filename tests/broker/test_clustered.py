@@ -259,15 +259,14 @@ async def test_settings_of_one_broker_are_changed_by_way_of_another_and_hold_the
                 answer = await client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
             return int(answer.responses[0].error_code)
 
-        async def described(at: int, name: str) -> tuple[int, str]:
-            resource = DescribeConfigsResource(
-                resource_type=4, resource_name=name, configuration_keys=("max.connections",)
-            )
+        async def described(at: int, name: str, key: str = "max.connections") -> tuple[int, str]:
+            resource = DescribeConfigsResource(resource_type=4, resource_name=name, configuration_keys=(key,))
             async with wire_client(cluster.brokers[at]) as client:
                 answer = await client.ask(ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=(resource,)))
             (found,) = answer.results
             return int(found.error_code), found.configs[0].value if found.configs else found.error_message
 
+        assert await described(2, "2", "default.replication.factor") == (0, "3")
         assert await alter(1, "2", max_connections="222") == ErrorCode.NONE
         assert await alter(3, "", max_connections="333") == ErrorCode.NONE
         assert await alter(1, "2", num_partitions="7") == ErrorCode.INVALID_REQUEST

@@ -1,5 +1,7 @@
 """Settings of a topic: what holds, and where it comes from."""
 
+from dataclasses import replace
+
 import pytest
 
 from tidemill.broker.config import BROKER_CONFIG
@@ -68,6 +70,17 @@ def test_what_holds_follows_every_change() -> None:
     overrides.clear()
     dynamic.clear()
     assert held() == (7, ConfigSource.STATIC_BROKER)
+
+
+def test_the_default_of_a_cluster_is_the_weakest_value() -> None:
+    key = BROKER_CONFIG["default.replication.factor"]
+    layers = Layers(dynamic_broker={}, dynamic_default={}, static={}, spread={key.name: 3})
+    assert [(step.value, step.source) for step in layers.walk(key)] == [(3, ConfigSource.DEFAULT)]
+    given = replace(layers, static={key.name: "2"})
+    assert [(step.value, step.source) for step in given.walk(key)] == [
+        (2, ConfigSource.STATIC_BROKER),
+        (3, ConfigSource.DEFAULT),
+    ]
 
 
 def test_the_walk_shows_every_setting_on_the_way() -> None:

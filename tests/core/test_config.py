@@ -126,6 +126,10 @@ def test_effective_settings_are_a_file_of_their_own() -> None:
         "# defaults",
         "ports=1,2",
     ]
+    count = ConfigKey(name="count", type=ConfigType.INT, default=1, doc="How many.")
+    table = ConfigTable([count])
+    assert table.properties({}, {"count": 3}).splitlines()[-1] == "count=3"
+    assert "count=2" in table.properties({"count": "2"}, {"count": 3}).splitlines()
 
 
 def test_the_reference_page_has_every_key() -> None:
