@@ -80,7 +80,7 @@ def _nearest(name: str, commands: Iterable[str]) -> str:
 
 
 def _run(point: EntryPoint, arguments: list[str]) -> None:
-    command = _load(point)
+    command = load_command(point)
     if isinstance(command, argparse.ArgumentParser):
         options = command.parse_args(arguments)
         raise SystemExit(_heard(lambda: options.run(options)))
@@ -98,7 +98,7 @@ def _heard(run: Callable[[], int]) -> int:
     return status
 
 
-def _load(point: EntryPoint) -> Any:
+def load_command(point: EntryPoint) -> Any:
     """An argparse parser, or the command that Typer makes."""
     try:
         target = point.load()
@@ -126,7 +126,7 @@ def candidates_of(words: list[str]) -> list[str]:
     commands = {point.name: point for point in entry_points(group="tidemill.commands")}
     own = {"health": app}
     names = [*commands, *OWN]
-    return candidates(words, names, lambda name: _load(commands[name]) if name in commands else own.get(name))
+    return candidates(words, names, lambda name: load_command(commands[name]) if name in commands else own.get(name))
 
 
 def _complete(arguments: list[str]) -> None:
