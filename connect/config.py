@@ -91,6 +91,14 @@ def converter_problem(value: Value) -> str | None:
     return f"Class {value} could not be found: available converters are {known}, or json, string, bytes"
 
 
+def header_notes(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Settings of header converters that are taken, so that Kafka's files pass, and do not change what headers are."""
+    if CONVERTERS.get(config.get("header.converter", "").strip()) == "json":
+        yield "header.converter", "has no effect: headers pass as they are, not as JSON"
+    for option in sorted(with_prefix(config, "header.converter.").keys() - {"plugin.version"}):
+        yield f"header.converter.{option}", "has no effect: headers pass as they are"
+
+
 def converter(config: Mapping[str, str], role: str) -> ConverterSpec | None:
     """The converter that `config` names for `role` (`key` or `value`), with its options; None if it names none."""
     name = config.get(f"{role}.converter")
@@ -336,6 +344,7 @@ def parse_worker(raw: Mapping[str, str]) -> WorkerConfig:
     client = translate(security_settings(rest))
     producer, consumer = (translate(with_prefix(rest, prefix)) for prefix in ("producer.", "consumer."))
     ignored = [f"{name} has no effect" for name in rest if name in WORKER_WITHOUT_EFFECT]
+    ignored += [f"{name} {text}" for name, text in header_notes(rest)]
     for prefix, translation in (("", client), ("producer.", producer), ("consumer.", consumer)):
         refused = translation.reasons
         problems += [f"{prefix}{name} cannot be honoured: {reason}" for name, reason in refused.items()]
@@ -565,7 +574,7 @@ CONNECTOR: Final = (
         10,
         "SHORT",
         "Header converter class",
-        _key("header.converter", ConfigType.CLASS, None, "Converter of headers; headers pass as bytes."),
+        _key("header.converter", ConfigType.CLASS, None, "No effect: headers pass as bytes."),
     ),
     _row(
         "Transforms",

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from tidemill.connect.api import Fatal, Plugin
 from tidemill.connect.client_settings import with_prefix
-from tidemill.connect.config import CONVERTERS
+from tidemill.connect.config import CONVERTERS, header_notes
 from tidemill.connect.converters.registry import OPTIONS
 from tidemill.connect.references import Problem, references
 from tidemill.connect.transforms import stages
@@ -57,10 +57,12 @@ def refuse_unsupported(plugin: Plugin, config: Mapping[str, str]) -> None:
 
 
 def without_effect(config: Mapping[str, str], kinds: Mapping[str, str]) -> Iterator[Problem]:
-    """Options that the converters in use do not have; `kinds` says which converter a role (key, value) has.
+    """Options that no converter in use has; `kinds` says which converter a role (key, value) has. Headers use none.
 
     A role that is not among them takes the worker's converter, and with it the worker's options.
     """
+    for name, text in header_notes(config):
+        yield Problem(name, f"'{name}' {text}")
     for role in (each for each in ROLES if each not in kinds):
         for option in (each for each in with_prefix(config, f"{role}.converter.") if each != VERSION):
             name = f"{role}.converter.{option}"

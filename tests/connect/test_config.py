@@ -81,6 +81,17 @@ def test_the_file_of_apaches_worker_is_taken_as_it_is() -> None:
     assert "plugin.path has no effect" in worker.notes
 
 
+def test_header_converters_that_change_nothing_are_told() -> None:
+    storage = "org.apache.kafka.connect.storage"
+    for name in (f"{storage}.SimpleHeaderConverter", f"{storage}.StringConverter", "ByteArrayConverter"):
+        assert parse_worker({"header.converter": name}).notes == ()
+    told = parse_worker({"header.converter": "JsonConverter", "header.converter.schemas.enable": "false"}).notes
+    assert told == (
+        "header.converter has no effect: headers pass as they are, not as JSON",
+        "header.converter.schemas.enable has no effect: headers pass as they are",
+    )
+
+
 def test_signs_of_life_come_before_the_session_ends() -> None:
     with pytest.raises(ConfigError, match=r"heartbeat\.interval\.ms=6000 must be below session\.timeout\.ms=6000"):
         parse_worker({"heartbeat.interval.ms": "6000"})

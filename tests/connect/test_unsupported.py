@@ -62,6 +62,16 @@ def test_an_option_the_converter_does_not_have_is_in_vain() -> None:
     assert "key.converter.schemas.enable" in found[0].text and "no options" in found[1].text
 
 
+def test_a_converter_of_headers_is_in_vain() -> None:
+    kinds = {"key": "json", "value": "json"}
+    name = "org.apache.kafka.connect.json.JsonConverter"
+    found = list(without_effect({"header.converter": name, "header.converter.schemas.enable": "false"}, kinds))
+    assert [problem.setting for problem in found] == ["header.converter", "header.converter.schemas.enable"]
+    assert found[0].text == "'header.converter' has no effect: headers pass as they are, not as JSON"
+    own = {"header.converter": "org.apache.kafka.connect.storage.SimpleHeaderConverter"}
+    assert list(without_effect({**own, "header.converter.plugin.version": "latest"}, kinds)) == []
+
+
 def test_options_without_a_converter_are_in_vain() -> None:
     config = {"key.converter.schemas.enable": "false", "value.converter.schemas.enable": "false"}
     [found] = without_effect(config, {"value": "json"})
