@@ -142,7 +142,9 @@ _TOPICS = (
 _LOG = (
     _text("flush.policy", "group",
           "group: a produce request is acknowledged after its bytes are on the disk (one fsync serves all that wait). "
-          "os: acknowledged from the page cache, as Apache Kafka does; a power cut can lose the last seconds.",
+          "os: acknowledged from the page cache, as Apache Kafka does; a power cut can lose the last seconds. "
+          "With group a sync may wait for what other programs have yet to write to the file system of the data folder, "
+          "and their write errors there count as the broker's, which stops: give the folder a file system of its own.",
           importance=_HIGH, valid=one_of("group", "os")),
     _long("log.retention.ms", None, "Age at which a segment is deleted; overrides minutes and hours; -1 keeps all.",
           dynamic=True, importance=_HIGH),
