@@ -16,8 +16,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from tidemill.demo.compare import Comparison
-from tidemill.demo.pipeline import MIRRORED_TOPIC, TOPIC, Counts, Pipeline, PipelineError
+from tidemill.demo.pipeline import MIRRORED_TOPIC, TOPIC, Counts, Outcome, Pipeline, PipelineError
 from tidemill.services import ServiceError
 
 
@@ -41,10 +40,10 @@ def demo(
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        comparison = _run(pipeline, console, rows, changes, timeout)
+        outcome = _run(pipeline, console, rows, changes, timeout)
         total = round(time.monotonic() - begin, 2)
-        _report(console, comparison)
-        print(json.dumps(_result(pipeline, comparison, total), separators=(",", ":")), flush=True)
+        _report(console, outcome)
+        print(json.dumps(_result(pipeline, outcome, total), separators=(",", ":")), flush=True)
         if keep:
             _hold(console, pipeline)
     except (PipelineError, ServiceError, OSError) as error:
@@ -54,12 +53,12 @@ def demo(
         raise typer.Exit(1) from None
     finally:
         pipeline.close()
-    if folder is None and comparison.equal:
+    if folder is None and outcome.ok:
         shutil.rmtree(home, ignore_errors=True)
-    raise typer.Exit(0 if comparison.equal else 1)
+    raise typer.Exit(0 if outcome.ok else 1)
 
 
-def _run(pipeline: Pipeline, console: Console, rows: int, changes: int, timeout_s: float) -> Comparison:
+def _run(pipeline: Pipeline, console: Console, rows: int, changes: int, timeout_s: float) -> Outcome:
     pipeline.start(rows)
     assert pipeline.load is not None, "start creates the load"
     begin = time.monotonic()
@@ -86,13 +85,16 @@ def _run(pipeline: Pipeline, console: Console, rows: int, changes: int, timeout_
         pipeline.load.wait()
         pipeline.seconds["load"] = round(time.monotonic() - begin, 2)
         begin = time.monotonic()
-        comparison = pipeline.wait_equal(timeout_s, on_wait=show)
-        show(pipeline.counts())
+        outcome = pipeline.wait_equal(timeout_s, on_wait=show)
+        show(outcome.counts)
     pipeline.seconds["catch_up"] = round(time.monotonic() - begin, 2)
-    return comparison
+    return outcome
 
 
-def _report(console: Console, comparison: Comparison) -> None:
+def _report(console: Console, outcome: Outcome) -> None:
+    comparison, counts = outcome.comparison, outcome.counts
+    if counts.captured != counts.mirrored:
+        console.print(f"{counts.captured} records were captured, and {counts.mirrored} are in the second cluster.")
     if comparison.equal:
         console.print(f"The warehouse table equals the source table: {comparison.source_rows} rows compared.")
         return
@@ -103,14 +105,13 @@ def _report(console: Console, comparison: Comparison) -> None:
         console.print(f"  {difference}", markup=False)
 
 
-def _result(pipeline: Pipeline, comparison: Comparison, total_s: float) -> dict[str, object]:
-    counts = pipeline.counts()
+def _result(pipeline: Pipeline, outcome: Outcome, total_s: float) -> dict[str, object]:
     return {
-        "ok": comparison.equal and counts.captured == counts.mirrored,
-        "captured": counts.captured,
-        "mirrored": counts.mirrored,
-        "warehouse_rows": comparison.warehouse_rows,
-        "equal": comparison.equal,
+        "ok": outcome.ok,
+        "captured": outcome.counts.captured,
+        "mirrored": outcome.counts.mirrored,
+        "warehouse_rows": outcome.comparison.warehouse_rows,
+        "equal": outcome.comparison.equal,
         "seconds": {**pipeline.seconds, "total": total_s},
     }
 

@@ -63,6 +63,19 @@ class Counts:
     mirrored: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Where the pipeline stands: what its two ends hold, and what has come to the second cluster."""
+
+    comparison: Comparison
+    counts: Counts
+
+    @property
+    def ok(self) -> bool:
+        """Both tables are equal, and every record that was captured has been mirrored."""
+        return self.comparison.equal and self.counts.captured == self.counts.mirrored
+
+
 class Pipeline:
     """The running demo in one folder; use `start`, then `close`."""
 
@@ -107,7 +120,7 @@ class Pipeline:
     def _wait_captured(self, rows: int) -> None:
         deadline = time.monotonic() + SNAPSHOT_TIMEOUT_S
         while topic_records(self.east_address, TOPIC) < rows:
-            self._check_alive()
+            self.check_alive()
             if time.monotonic() > deadline:
                 raise PipelineError(f"the snapshot did not finish in {SNAPSHOT_TIMEOUT_S} s: {self.status(SOURCE)}")
             time.sleep(0.1)
@@ -177,25 +190,25 @@ class Pipeline:
         """Compare the warehouse table with the source table as both are now."""
         return compare(read_source(self.postgres.dsn, TABLE), read_warehouse(self.warehouse))
 
-    def wait_equal(self, idle_s: float, on_wait: Callable[[Counts], None] = lambda counts: None) -> Comparison:
-        """Wait until both tables are equal, or nothing has moved on the way for `idle_s`; returns the last comparison.
+    def wait_equal(self, idle_s: float, on_wait: Callable[[Counts], None] = lambda counts: None) -> Outcome:
+        """Wait until all has arrived, or nothing has moved on the way for `idle_s`; returns what was seen last.
 
         A slow machine is given its time, and what is stuck is not waited for.
         """
-        before: tuple[Comparison, Counts] | None = None
+        before: Outcome | None = None
         deadline = 0.0
-        while not (result := self.compare()).equal:
-            counts = self.counts()
-            if (now := (result, counts)) != before:
+        while not (now := Outcome(comparison=self.compare(), counts=self.counts())).ok:
+            if now != before:
                 before, deadline = now, time.monotonic() + idle_s
             elif time.monotonic() > deadline:
                 break
-            self._check_alive()
-            on_wait(counts)
+            self.check_alive()
+            on_wait(now.counts)
             time.sleep(0.5)
-        return result
+        return now
 
-    def _check_alive(self) -> None:
+    def check_alive(self) -> None:
+        """Raise PipelineError if a part has ended by itself or a connector has failed."""
         for service in (self.east, self.west, self.connect, self.mirror):
             if not service.running:
                 raise PipelineError(f"{service.name} ended by itself:\n{service.tail()}")
