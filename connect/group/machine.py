@@ -41,6 +41,10 @@ from tidemill.core.client import membership as m
 GOODBYE_AGAIN_MS = 500
 """A round in which the leader was not ready to let a worker go is followed by another no sooner than this."""
 
+LINGER_MS = 1_000
+"""So long a leader that may go stays, for those who ask late for the plan that lets it go: who has missed that one, and
+leads next, knows nothing of a worker that is to come back, and gives away what it did."""
+
 NAMESAKE_MARGIN_MS = 2_000
 """So much longer than a lease a worker waits for the address that another has: a life before it may still be listed."""
 
@@ -207,6 +211,7 @@ class GroupMachine:
         self._again_at_ms: int | None = None
         self._others_read = -1  # of the config topic, as they said when this worker last led
         self._goodbye_ms: int | None = None
+        self._taken_ms = 0  # when the last round was over
         self._settled_for: frozenset[Instance] | None = None  # what was wanted when the last round ended, as read here
         self._told: WorkerSays | None = None
         self._actions: list[Action] = []
@@ -336,7 +341,7 @@ class GroupMachine:
 
     def _take(self, news: m.Assigned, now_ms: int) -> None:
         self._asked = self._in_round = False
-        self.holds_lease = True
+        self.holds_lease, self._taken_ms = True, now_ms
         self.member_id, self.leader = news.member_id, news.leader
         try:
             resolution = decode_resolution(news.assignment)
@@ -477,7 +482,9 @@ class GroupMachine:
 
     def _say_goodbye(self, now_ms: int) -> None:
         if self.member_id in self.plan.left:
-            self._actions.append(Tell(event=m.Leave()))
+            lingers = self.leads and len(self.workers) > 1
+            until_ms = self._taken_ms + (LINGER_MS if lingers else 0)
+            self._actions.append(Tell(event=m.Leave()) if now_ms >= until_ms else WakeAt(at_ms=until_ms))
         elif self._goodbye_ms is None or now_ms >= self._goodbye_ms + GOODBYE_AGAIN_MS:
             self._goodbye_ms = now_ms
             self._rejoin()

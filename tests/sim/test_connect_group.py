@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim.connect_group import END_MS, MEMBERS, PLACING, Broken, Make, Worker, World
-from tidemill.connect.group.machine import Action, Event, Facts, GroupMachine
+from tidemill.connect.group.machine import LINGER_MS, Action, Event, Facts, GroupMachine
 from tidemill.connect.herder.placement import AloneIn, Decision, Instance, Placement, Round
 from tidemill.core.client.membership import MemberMachine
 
@@ -165,8 +165,17 @@ def test_who_follows_a_life_that_was_waiting_waits_as_well(end: Callable[[World,
     assert sorted(world.workers[0].processes) == sorted(world.topic.wanted[-1])
 
 
-def test_a_rolling_restart_stops_everything_once() -> None:
-    world = World(1, sound)
+class SlowWorld(World):
+    """One in which a message and the next may take almost a second, though nothing goes wrong."""
+
+    def delay(self) -> int:
+        return self.rng.choice((1, LINGER_MS // 2 - 1))
+
+
+@pytest.mark.parametrize(("kind", "seed"), [(World, 1), *((SlowWorld, seed) for seed in range(12))])
+def test_a_rolling_restart_stops_everything_once(kind: type[World], seed: int) -> None:
+    """Also where others are slow to ask for the plan that lets their leader go."""
+    world = kind(seed, sound)
     world.faults = False  # nothing but what is done here
     world.want(4, 3)
     for url in ("w1", "w2", "w3"):
@@ -181,6 +190,7 @@ def test_a_rolling_restart_stops_everything_once() -> None:
         while not worker.left:
             world.run(world.now_ms + 100)
         assert count
+        world.run(world.now_ms + PLACING.return_ms - 1_000)  # longer than what a killed one did would wait
         world.start(worker.url)
         world.run(world.now_ms + 20_000)
         lives.append(world.workers[-1])

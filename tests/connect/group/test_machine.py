@@ -383,6 +383,22 @@ def test_a_leader_that_has_left_leads_no_longer(worker: Driven) -> None:
     assert not worker.machine.has_seat
 
 
+@pytest.mark.parametrize("others", [(), (WorkerSays(holder=Holder("m2", "http://w2"), config_offset=5),)])
+def test_a_leader_goes_when_the_others_have_had_time_to_ask_for_its_last_plan(
+    worker: Driven, others: tuple[WorkerSays, ...]
+) -> None:
+    worker.lead(*others)
+    assert asks(worker.tell(g.Stop()))
+    data = encode_resolution(worker.lead(*others, generation=2))
+    actions = worker.tell(m.Assigned(generation=2, member_id="m1", leader="m1", assignment=data))
+    if others:
+        assert not only_tells(actions, m.Leave)
+        wake_ms = only(actions, g.WakeAt).at_ms
+        assert wake_ms == worker.now_ms + g.LINGER_MS and not only_tells(worker.look(g.LINGER_MS - 1), m.Leave)
+        actions = worker.look(1)
+    assert only_tells(actions, m.Leave)
+
+
 def test_a_goodbye_that_was_not_taken_is_said_again_after_a_while(worker: Driven) -> None:
     worker.assigned()
     assert asks(worker.tell(g.Stop()))
