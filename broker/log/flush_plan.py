@@ -12,11 +12,12 @@ from functools import partial
 from typing import NamedTuple
 
 from tidemill.core.runtime.disk import DISK_FULL, Directory
+from tidemill.core.runtime.file_system_sync import Sync
 
 from . import snapshots
 from .checkpoints import write_epochs
 from .epochs import LeaderEpochs
-from .flusher import FlushWork, Sync
+from .flusher import FlushWork
 from .producers import ProducerState, ProducerStates
 from .segment import Segment
 from .segment_files import SNAPSHOT_SUFFIX, segment_name

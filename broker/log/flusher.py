@@ -19,11 +19,12 @@ import structlog
 
 from tidemill.core.errors import KafkaStorageError
 from tidemill.core.runtime.disk import Syncable, sync_each
+from tidemill.core.runtime.file_system_sync import Sync
 
 log = structlog.get_logger("tidemill.broker.log")
 
-Sync = Callable[[], None]
 SyncFiles = Callable[[Sequence[Syncable]], None]
+SyncEverything = Callable[[Sync], None]
 _Result = TypeVar("_Result")
 
 
@@ -61,11 +62,13 @@ class _Way:
         self.took_s: float | None = None
         self.meanwhile_s = 0.0
         self._is_doubted = False
+        self.patience = 1  # a first time may have found what had been left unwritten before
 
     def note(self, took_s: float) -> None:
         """It took so long. A disk stalls now and then: what is far more than before is believed the second time."""
         self._is_doubted = not self._is_doubted and self.took_s is not None and took_s > _FAR * self.took_s
         if not self._is_doubted:
+            self.patience = 1 if self.took_s is None else _PATIENCE
             self.took_s = took_s
         self.meanwhile_s = 0.0
 
@@ -97,7 +100,7 @@ class Cheaper:
             return guess_s > _PATIENCE * whole_s and each.meanwhile_s <= _PATIENCE * guess_s
         if whole_s <= each.took_s:
             return each.meanwhile_s <= _PATIENCE * each.took_s
-        return whole.meanwhile_s > _PATIENCE * whole_s
+        return whole.meanwhile_s > whole.patience * whole_s
 
     def _at_most(self, digits: int) -> float:
         """What so many may take at most, by what more or fewer took; 0 where nobody knows."""
@@ -122,7 +125,10 @@ class Disk:
     """Makes many files durable, the cheaper way."""
 
     def __init__(
-        self, monotonic: Callable[[], float], sync_everything: Sync | None, sync_files: SyncFiles = sync_each
+        self,
+        monotonic: Callable[[], float],
+        sync_everything: SyncEverything | None,
+        sync_files: SyncFiles = sync_each,
     ) -> None:
         self._monotonic = monotonic
         self._sync_files = sync_files
@@ -142,7 +148,7 @@ class Disk:
             return
         begun = self._monotonic()
         if self._sync_everything is not None and self._cheaper.whole(len(files)):
-            self._sync_everything()
+            self._sync_everything(files[0].sync)
             took_s = self._monotonic() - begun
             self._cheaper.note_whole(took_s, len(files))
         else:
@@ -162,7 +168,7 @@ class Flusher:
         on_failure: Callable[[OSError], None],
         *,
         monotonic: Callable[[], float] = lambda: 0.0,
-        sync_everything: Sync | None = None,
+        sync_everything: SyncEverything | None = None,
         sync_files: SyncFiles = sync_each,
     ) -> None:
         self._executor = executor
@@ -226,6 +232,8 @@ class Flusher:
         """Begin no further round: the folder is being closed, and its threads are about to go."""
         if self.failure is None:
             self.failure = OSError("it is closed")
+        if self._next_round is not None:  # whoever waits for it: a round that is under way will not begin another
+            self._refuse(self._next_round, self.failure)
 
     def _schedule(self) -> None:
         """Start a round at the end of this turn of the loop, so that all its appends share it."""

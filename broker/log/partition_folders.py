@@ -19,7 +19,7 @@ from tidemill.core.errors import KafkaStorageError
 from tidemill.core.runtime.disk import DISK_FULL, Directory
 from tidemill.core.types import TopicPartition
 
-from .flusher import Cheaper, Sync
+from .flusher import Cheaper, SyncEverything
 from .identity import PARTITION_METADATA, draft_topic_id, publish_topic_id, write_topic_id
 from .segment import Segment
 from .stopped_logs import StoppedLog
@@ -127,18 +127,18 @@ class PartitionFolders:
         return made
 
     def _make_as_one(
-        self, topic_ids: Mapping[TopicPartition, uuid.UUID], base_offset: int, sync: Sync
+        self, topic_ids: Mapping[TopicPartition, uuid.UUID], base_offset: int, sync: SyncEverything
     ) -> list[tuple[Directory, Segment]]:
         folders = [self._directory.subdirectory(str(key)) for key in topic_ids]
         for folder, topic_id in zip(folders, topic_ids.values(), strict=True):
             draft_topic_id(folder, topic_id)
-        sync()
+        sync(folders[0].sync)
         made: list[tuple[Directory, Segment]] = []
         try:
             for folder in folders:
                 publish_topic_id(folder)
                 made.append((folder, Segment.create(folder, base_offset)))
-            sync()
+            sync(folders[0].sync)
         except OSError:
             for _, segment in made:
                 segment.close()

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias, cast
 
-from tidemill.core.runtime.file_system_sync import file_system_sync
+from tidemill.core.runtime.file_system_sync import Sync, file_system_sync
 from tidemill.core.runtime.joint_sync import joint_sync
 
 ByteBuffer: TypeAlias = bytes | bytearray | memoryview
@@ -168,8 +168,11 @@ class Directory(Protocol):
         """Return once every created, renamed and removed name survives a power cut. Callable from another thread."""
         ...
 
-    def file_system_sync(self) -> Callable[[], None] | None:
-        """A call that makes everything in this folder durable, if the system has one that tells of every error."""
+    def file_system_sync(self) -> Callable[[Sync], None] | None:
+        """A call that makes everything in this folder durable, if the system has one that tells of every error.
+
+        It takes the sync of one file or folder of those that were changed, and calls it.
+        """
         ...
 
     def files_sync(self) -> Callable[[Sequence[Syncable]], None]:
@@ -400,9 +403,10 @@ class OsDirectory:
         """The folder `name` inside this one, made if missing."""
         return OsDirectory(f"{self._path}/{name}")
 
-    def file_system_sync(self) -> Callable[[], None] | None:
+    def file_system_sync(self) -> Callable[[Sync], None] | None:
         """A call that makes everything in this folder durable, if the system has one that tells of every error.
 
+        It takes the sync of one file or folder of those that were changed, and calls it.
         It is asked for once: a folder that becomes a link into another file system later is not in it.
         """
         return file_system_sync(self._path)

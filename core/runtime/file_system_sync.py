@@ -4,6 +4,10 @@
 it is not, and it does: in the kernels before 5.17 (a file system's own error is dropped), on overlayfs (errors stay
 with the file system below it) and on FUSE (nobody asks the server). So it is used where it is known to be honest, and
 only if the whole folder is in the one file system.
+
+One lie is left there: of a file system that its own error has made read-only the kernel believes that there is nothing
+to sync (ext4 before 6.13, with errors=remount-ro; writes into the page cache go on succeeding). A single file's sync
+tells of that, so one of those that were changed is synced by itself after every sync of all.
 """
 
 import ctypes
@@ -11,6 +15,9 @@ import os
 import platform
 import re
 from collections.abc import Callable
+
+Sync = Callable[[], None]
+"""Of one file or folder: return once it survives a power cut; OSError if it does not."""
 
 KERNEL_MIN = (5, 17)
 """Linux; it hands on what the file system itself says of a sync since then."""
@@ -26,11 +33,15 @@ class FileSystemSync:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._syncfs = syncfs
 
-    def __call__(self) -> None:
-        """Return once everything in the file system survives a power cut; OSError if something does not."""
+    def __call__(self, sync_one: Sync) -> None:
+        """Return once everything in the file system survives a power cut; OSError if something does not.
+
+        `sync_one` is the sync of something in it that was changed.
+        """
         if self._syncfs(self._descriptor) != 0:
             error = ctypes.get_errno()
             raise OSError(error, os.strerror(error))
+        sync_one()
 
     def __del__(self) -> None:
         os.close(self._descriptor)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from .disk import ByteBuffer, Syncable, sync_each
+from .file_system_sync import Sync
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +258,7 @@ class OverlayDirectory:
     def sync(self) -> None:
         """Nothing to do: nothing here survives."""
 
-    def file_system_sync(self) -> Callable[[], None] | None:
+    def file_system_sync(self) -> Callable[[Sync], None] | None:
         """None."""
         return None
 

@@ -8,7 +8,8 @@ directory last synced, except that a prefix of the changes since (they are journ
 fsync fail (and with `forgets_after_failed_sync` the sectors that it was to write count as written afterwards, as Linux
 takes them: a later fsync does not write them), `flip_bit` damages a file, `cut_power_in` lets only so many more changes
 happen and then raises PowerCut from within whatever the program is doing, and from everything it tries afterwards.
-With `syncs_everything` it has one sync for all files and folders.
+With `syncs_everything` it has one sync for all files and folders, and with `whole_sync_lies` that one does nothing and
+says nothing where a file's own fails, as on a file system that the kernel has made read-only.
 """
 
 import errno
@@ -16,6 +17,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from tidemill.core.runtime.disk import ByteBuffer, Syncable, sync_each
+from tidemill.core.runtime.file_system_sync import Sync
 
 SECTOR_BYTES = 512
 NAME_BYTES = 64
@@ -36,6 +38,7 @@ class SimulatedDisk:
         self.written_last: _Inode | None = None
         self.fail_sync: OSError | None = None
         self.forgets_after_failed_sync = False
+        self.whole_sync_lies = False
         self.syncs = 0
         self.root = SimulatedDirectory(self, "/disk")
 
@@ -336,13 +339,18 @@ class SimulatedDirectory:
         self._disk.sync()
         self._journal = [dict(self._entries)]
 
-    def file_system_sync(self) -> Callable[[], None] | None:
+    def file_system_sync(self) -> Callable[[Sync], None] | None:
         return self._sync_everything if self._disk.syncs_everything else None
 
     def files_sync(self) -> Callable[[Sequence[Syncable]], None]:
         return sync_each
 
-    def _sync_everything(self) -> None:
+    def _sync_everything(self, sync_one: Sync) -> None:
+        if self._disk.fail_sync is None or not self._disk.whole_sync_lies:
+            self._sync_all()
+        sync_one()
+
+    def _sync_all(self) -> None:
         try:
             self._disk.sync()
         except OSError:

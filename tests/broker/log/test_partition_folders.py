@@ -73,7 +73,7 @@ def test_a_full_disk_makes_none_of_them_and_still_takes_them_away() -> None:
 def test_many_are_made_with_two_syncs_of_everything() -> None:
     disk = SimulatedDisk(syncs_everything=True)
     made = PartitionFolders(disk.root, forget_nothing).make(MANY)
-    assert disk.syncs == 2
+    assert disk.syncs == 4, "and with each one of a folder, which tells of a file system that was given up"
     assert {read_topic_id(folder): segment.base_offset for folder, segment in made} == dict.fromkeys(MANY.values(), 0)
     disk.crash(random.Random(0))
     assert {key: read_topic_id(folder.directory) for key, folder in find_partition_folders(disk.root, {})} == MANY

@@ -17,6 +17,7 @@ from tests.sim.disk import SimulatedDisk
 from tests.sim.log_store import SteppedThread
 from tidemill.broker.log.checkpoints import RECOVERY_POINTS, read_offsets
 from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.flusher import WHOLE_FROM_FILES
 from tidemill.broker.log.identity import FolderRefused
 from tidemill.broker.log.new_logs import NewLogs
 from tidemill.broker.log.partition import PartitionLog
@@ -273,6 +274,29 @@ async def test_a_folder_that_failed_keeps_its_segments(clock: ManualClock, fails
     await store.enforce_retention(NOW_MS)
     assert store.failure is not None
     assert log.directory.list() == names
+    disk.fail_sync = None
+
+
+async def test_a_file_system_that_was_given_up_is_told_though_a_sync_of_all_of_it_says_nothing(
+    clock: ManualClock,
+) -> None:
+    """So does ext4 before 6.13 once its own error has made it read-only; writes go on succeeding in the page cache."""
+    disk = SimulatedDisk(syncs_everything=True)
+    disk.whole_sync_lies = True
+    failures: list[OSError] = []
+    store = LogStore(disk.root, clock=clock, node_id=1, on_failure=failures.append)
+    store.open_all(lambda _topic: SMALL)
+    logs = [store.create("t", TOPIC_ID, partition, SMALL) for partition in range(WHOLE_FROM_FILES + 2)]
+    for _ in range(3):
+        offsets = [log.append(batch(1), now_ms=NOW_MS).last_offset for log in logs]
+        await asyncio.gather(*(log.durable(offset) for log, offset in zip(logs, offsets, strict=True)))
+    disk.fail_sync = OSError(errno.EROFS, "Read-only file system")
+    offsets = [log.append(batch(1), now_ms=NOW_MS).last_offset for log in logs]
+    waits = await asyncio.gather(
+        *(log.durable(offset) for log, offset in zip(logs, offsets, strict=True)), return_exceptions=True
+    )
+    assert [type(each) for each in waits] == [KafkaStorageError] * len(logs)
+    assert failures == [disk.fail_sync]
     disk.fail_sync = None
 
 

@@ -141,7 +141,7 @@ def test_the_file_system_is_synced_as_a_whole_or_not_at_all(
     if sync is not None:
         file = directory.create("f")
         file.write_at(0, b"x" * 5000)
-        sync()
+        sync(file.sync)
         assert dirty_pages(file.descriptor) == 0
     monkeypatch.setattr(platform, "release", lambda: "5.7.19-old")
     assert directory.file_system_sync() is None

@@ -33,7 +33,9 @@ def test_everything_in_the_folder_is_on_the_disk_afterwards(tmp_path: Path) -> N
     files = [os.open(tmp_path / name, os.O_CREAT | os.O_RDWR) for name in ("a", "t-0/b")]
     for descriptor in files:
         os.write(descriptor, b"x" * 50_000)
-    sync()
+    ones: list[bool] = []
+    sync(lambda: ones.append(True))
+    assert ones == [True]
     assert [dirty_pages(descriptor) for descriptor in files] == [0, 0]
     for descriptor in files:
         os.close(descriptor)
@@ -49,9 +51,19 @@ def test_an_error_is_raised(tmp_path: Path, number: int) -> None:
         return -1
 
     with pytest.raises(OSError) as caught:
-        FileSystemSync(str(tmp_path), syncfs)()
+        FileSystemSync(str(tmp_path), syncfs)(lambda: None)
     assert caught.value.errno == number
     assert len(synced) == 1
+
+
+def test_a_file_system_that_was_given_up_is_told_by_one_of_its_files(tmp_path: Path) -> None:
+    """Of ext4 before 6.13, made read-only by its own error, the kernel says that all is synced."""
+
+    def sync_one() -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with pytest.raises(OSError, match="Read-only file system"):
+        FileSystemSync(str(tmp_path), lambda _descriptor: 0)(sync_one)
 
 
 @pytest.mark.usefixtures("honest")

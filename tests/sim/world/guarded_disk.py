@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.sim.disk import PowerCut, SimulatedDirectory, SimulatedFile
 from tidemill.core.runtime.disk import ByteBuffer, Syncable, sync_each
+from tidemill.core.runtime.file_system_sync import Sync
 
 
 class LifeOfDisk:
@@ -129,7 +130,7 @@ class GuardedDirectory:
     def sync(self) -> None:
         self._life.call(self._folder.sync)
 
-    def file_system_sync(self) -> Callable[[], None] | None:
+    def file_system_sync(self) -> Callable[[Sync], None] | None:
         sync = self._folder.file_system_sync()
         return None if sync is None else partial(self._life.call, sync)
 

@@ -40,10 +40,10 @@ def whole_sync_of_nothing(patch: pytest.MonkeyPatch) -> None:
     def begin(
         disk: flusher.Disk,
         monotonic: Callable[[], float],
-        sync_everything: flusher.Sync | None,
+        sync_everything: flusher.SyncEverything | None,
         sync_files: flusher.SyncFiles,
     ) -> None:
-        real(disk, monotonic, None if sync_everything is None else lambda: None, sync_files)
+        real(disk, monotonic, None if sync_everything is None else lambda _one: None, sync_files)
 
     patch.setattr(flusher.Disk, "__init__", begin)
 
