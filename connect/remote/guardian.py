@@ -148,7 +148,7 @@ class Guardian:
                     self._tell(n.Died(facts["number"], facts["status"], facts.get("reason", "")))
 
     def _hear_last_words(self, number: int) -> None:
-        """A nursery says why it ends on its own line, before its root tells that it has: both may stand there now."""
+        """A nursery tells why it ends, and how its tasks did, on its own line, which may not have been read yet."""
         line = self._lines.get(number)
         if line is not None:
             self._hear_nursery(number, line)
@@ -190,8 +190,10 @@ class Guardian:
         try:
             line.send(facts, files)
         except OSError:
-            self._drop(nursery)
-            self._tell(n.Lost(nursery))
+            self._hear_last_words(nursery)
+            if nursery in self._lines:  # else that was heard, too
+                self._drop(nursery)
+                self._tell(n.Lost(nursery))
 
     def _drop(self, nursery: int) -> None:
         line = self._lines.pop(nursery, None)

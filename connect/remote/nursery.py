@@ -43,6 +43,7 @@ from tidemill.connect.remote.process_ties import (
 LIFELINE_FD = 0
 POLL_MS = 5_000  # the longest that a lost wake-up can delay anything
 EXIT_UNFIT = 1
+REASON_CHARS_MAX = 4_096  # the guardian reads it at once, or not at all if the root's word of the end comes first
 SEVERAL = "tasks "  # as the label of a process begins that several share
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -217,7 +218,7 @@ def _be_nursery(plugin: str, end: int) -> NoReturn:
             raise ImportError(f"{plugin!r} does not say which module it is in")
         importlib.import_module(module)
     except BaseException as error:
-        guardian.send({"said": "unfit", "reason": f"{type(error).__name__}: {error}"})
+        guardian.send({"said": "unfit", "reason": f"{type(error).__name__}: {error}"[:REASON_CHARS_MAX]})
         os._exit(EXIT_UNFIT)
     Nursery(guardian, tuple(_stamps(before))).run()
 

@@ -192,9 +192,33 @@ def test_why_a_plugin_is_not_imported_ahead_is_told_by_a_guardian_that_was_late(
         def is_told() -> bool:
             nonlocal told
             told += drained(unread)
-            return b"plugin halting_plugin:job is not imported ahead: ImportError: not today\n" in told
+            return b"plugin halting_plugin:job is not imported ahead: ImportError: not today, nor" in told
 
         until(is_told)
+
+
+@pytest.mark.parametrize("asked_meanwhile", [False, True])
+def test_how_a_task_ended_is_told_though_its_nursery_has_ended_since(asked_meanwhile: bool) -> None:
+    """The guardian was late, and the first that it does is to send the nursery another order."""
+    with guardian_to_read() as (worker, _, _):
+        stream = ask_for(worker, 1, "task_plugins:job")
+        stream.settimeout(DEADLINE_S)
+        assert stream.recv(1), "the task says hello"
+        guardian = only_child(os.getpid(), "guardian")
+        nursery = only_child(only_child(guardian))
+        task = only_child(nursery)
+        os.kill(guardian, signal.SIGSTOP)
+        stream.close()
+        until(lambda: not Path(f"/proc/{task}").exists())
+        os.kill(nursery, signal.SIGKILL)
+        until(lambda: not Path(f"/proc/{nursery}").exists())
+        if asked_meanwhile:
+            ask_for(worker, 2, "task_plugins:job")
+        os.kill(guardian, signal.SIGCONT)
+        ended: dict[int, int] = {}
+        while len(ended) < 1 + asked_meanwhile:
+            ended |= {line.facts["start"]: line.facts["status"] for line in worker.receive() or []}
+    assert ended[1] == EXIT_LOST_PARENT << 8
 
 
 def test_lines_without_room_are_counted_in_front_of_those_that_follow() -> None:
@@ -237,6 +261,13 @@ def guardian_to_read() -> Iterator[tuple[OrderSocket, int, int]]:
         for each in (unread, output):
             os.close(each)
         ours.close()
+
+
+def only_child(process: int, named: str = "") -> int:
+    """Of a process: its child, or the only one with such a word in its command."""
+    children = map(int, Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split())
+    (found,) = [each for each in children if named.encode() in Path(f"/proc/{each}/cmdline").read_bytes()]
+    return found
 
 
 def drained(pipe: int) -> bytes:
