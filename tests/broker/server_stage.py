@@ -26,6 +26,9 @@ from tidemill.core.wire.messages.leave_group import LeaveGroupRequest, LeaveGrou
 from tidemill.core.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from tidemill.core.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
+PATIENCE_S = 30
+"""How long what happens in a moment may take on a machine that does much else."""
+
 LONG_ANSWER_BYTES = 30_000
 BARE = cast(BrokerServices, SimpleNamespace(authorizer=ALLOW_ALL, quotas=UNLIMITED))
 """A broker of which nothing is asked but whether a request may be served."""
@@ -144,8 +147,9 @@ class Client:
         return self._size
 
     async def is_closed(self) -> bool:
+        """Whether nothing comes but the end, as soon as either does."""
         try:
-            return await asyncio.wait_for(self.reader.read(1), 5) == b""
+            return await asyncio.wait_for(self.reader.read(1), PATIENCE_S) == b""
         except ConnectionError:
             return True
 
@@ -188,8 +192,8 @@ def produce(records: bytes, number: int = 1) -> bytes:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for `condition`, at most five seconds."""
-    async with asyncio.timeout(5):
+    """Wait for `condition`, with patience."""
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
