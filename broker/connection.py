@@ -9,8 +9,8 @@ A client that has had more than its share is muted (KIP-219): it has its answers
 `muted_until`.
 
 What cannot be understood closes the connection that sent it, with one line in the log. What fails unexpectedly here,
-outside any request, does the same: `_advance`, `finish` and `look_after`, by one of which the event loop gets to
-everything else, let no exception through to it.
+outside any request, does the same: `_advance`, `finish`, `_after` and `look_after`, by one of which the event loop gets
+to everything else, let no exception through to it.
 
 Not here: what a request means (`dispatch`, `handlers`), which clients are let in (`server`), TLS (`tls_door`).
 """
@@ -464,15 +464,18 @@ class Connection(asyncio.BufferedProtocol):
 
     def _after(self, group: list[Exchange], done: "asyncio.Future[None]") -> None:
         """What `group` waited for is done: their answers are due."""
-        self.answers.leave(group)
-        group[0].heard = None  # it knows the group, and what is a ring goes only when the collector comes by
-        error = _failure(done)
-        if error is None and self._transport is not None:
-            now = 0.0 if self._meter is None or not self._timed else self._meter.now()
-            self.answers.all_due(group, now)
-        else:
-            for exchange in group:
-                self.finish(exchange, None, error)
+        try:
+            self.answers.leave(group)
+            group[0].heard = None  # it knows the group, and what is a ring goes only when the collector comes by
+            error = _failure(done)
+            if error is None and self._transport is not None:
+                now = 0.0 if self._meter is None or not self._timed else self._meter.now()
+                self.answers.all_due(group, now)
+            else:
+                for exchange in group:
+                    self.finish(exchange, None, error)
+        except Exception:
+            self._break_off()
         self._let_leave()
 
     def _settle(self, exchange: Exchange) -> None:

@@ -1,14 +1,18 @@
 """What fails unexpectedly: the same answer on every way an answer is made, and nobody else notices"""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
 
-from tests.broker.server_stage import BARE, PATIENCE_S, Client, large, until
+from tests.broker.server_stage import BARE, PATIENCE_S, Client, large, server_side, until
+from tidemill.broker.answer_queue import AnswerQueue
 from tidemill.broker.dispatch import Dispatcher, DropConnection, Exchange, Route
+from tidemill.broker.input_buffer import InputBuffer
 from tidemill.broker.server import Server
 from tidemill.broker.server_limits import ServerLimits
 from tidemill.core.error_code import ErrorCode
@@ -230,3 +234,76 @@ async def test_a_shortcut_that_cannot_be_made_is_an_error_response(connect: Any)
         ways.shortcut_is_broken = False
         await is_served(client)
         client.writer.close()
+
+
+def break_once(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, *, call: int = 1) -> None:
+    """Let one call of a method fail, the `call`th from now on."""
+    method = getattr(owner, name)
+    calls = itertools.count(1)
+
+    def broken(*args: Any) -> Any:
+        if next(calls) == call:
+            raise RuntimeError("a bug")
+        return method(*args)
+
+    monkeypatch.setattr(owner, name, broken)
+
+
+@asynccontextmanager
+async def broken_off_alone(server: Server, connect: Any) -> AsyncIterator[Client]:
+    """A client whose connection the block breaks: it is closed with one line in the log, and all others are served."""
+    client, other = await connect(), await connect()
+    loop = asyncio.get_running_loop()
+    strays: list[Any] = []
+    loop.set_exception_handler(lambda _loop, context: strays.append(context))
+    with capture_logs() as logs:
+        yield client
+        assert await client.is_closed()
+        assert [line["event"] for line in unexpected(logs)] == ["connection failed unexpectedly"]
+    await is_served(other)
+    await until(lambda: len(server.connections) == 1 and server.memory.held_bytes == 0)
+    assert (server.counts.count, server.memory.waiting) == (1, 0)
+    await is_served(await connect())
+    assert not strays, "the event loop was left with it"
+
+
+@pytest.mark.parametrize("what", ["well", "refused"])
+@pytest.mark.parametrize("way", ["future", "coroutine", "shortcut with a future", "shortcut due after"])
+async def test_an_answer_that_cannot_be_kept_breaks_off_its_connection_alone(
+    connect: Any, server: Server, monkeypatch: pytest.MonkeyPatch, way: str, what: str
+) -> None:
+    keeps = "all_due" if (way, what) == ("shortcut due after", "well") else "answered"
+    async with broken_off_alone(server, connect) as client:
+        break_once(monkeypatch, AnswerQueue, keeps)
+        client.writer.write(large(ask(way, what), 100_000) + ask("handler", "well", 7))
+
+
+@pytest.mark.parametrize("way", ["future", "coroutine", "shortcut with a future", "shortcut due after"])
+async def test_an_answer_that_cannot_leave_breaks_off_its_connection_alone(
+    connect: Any, server: Server, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    async with broken_off_alone(server, connect) as client:
+        break_once(monkeypatch, AnswerQueue, "take", call=2)  # the first is in the turn in which the request starts
+        client.writer.write(ask(way, "well"))
+
+
+@pytest.mark.parametrize("answered", [0, 1], ids=["when it arrives", "when its turn comes"])
+async def test_a_request_that_cannot_be_started_breaks_off_its_connection_alone(
+    connect: Any, server: Server, monkeypatch: pytest.MonkeyPatch, answered: int
+) -> None:
+    async with broken_off_alone(server, connect) as client:
+        break_once(monkeypatch, InputBuffer, "next_frame", call=1 + answered)
+        client.writer.write(ask("coroutine", "well", 6) * answered + ask("handler", "well", 7))
+        for _ in range(answered):  # and no other may start before
+            assert (await client.response())[0] == 6
+
+
+async def test_a_connection_that_cannot_be_looked_after_is_broken_off_alone(
+    connect: Any, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with broken_off_alone(server, connect) as client:
+        assert next(iter(server.connections)) is server_side(server, client)
+        break_once(monkeypatch, InputBuffer, "shrink")
+        now, share = asyncio.get_running_loop().time() + 3600, server.answer_bytes_share()
+        for connection in list(server.connections):
+            connection.look_after(now, idle_limit_s=10**6, answer_bytes_max=share)
