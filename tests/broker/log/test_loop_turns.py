@@ -1,6 +1,11 @@
-"""No upkeep of the data folder keeps the event loop for long, however many logs and segments there are"""
+"""No upkeep of the data folder keeps the event loop for long, however many logs and segments there are
+
+Twice: a crowded folder shows how long a turn lasts, and there a step that is cheap may hide that it asks nobody. So in
+a small one it is counted how often each walk gives way by a clock after which every turn is over.
+"""
 
 import gc
+import itertools
 import os
 import shutil
 import uuid
@@ -16,6 +21,7 @@ from tidemill.broker.log.cleaner import CleanerSettings, LogCleaner
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.new_logs import NewLogs
 from tidemill.broker.log.store import LogStore
+from tidemill.broker.log.turns import TURN_S, Turns
 from tidemill.core.runtime.clock import SystemClock
 from tidemill.core.runtime.disk import OsDirectory
 
@@ -115,3 +121,90 @@ async def test_a_topic_of_many_partitions_is_made(tmp_path: Path) -> None:
     told(watch, "a topic made")
     await store.close()
     assert watch.longest_busy_ms < TURN_MS_MAX
+
+
+FEW = {"deep": (1, 30), "wide": (4, 3)}
+LOGS = sum(partitions for partitions, _ in FEW.values())
+SEGMENTS = sum(partitions * segments for partitions, segments in FEW.values())
+
+
+class TurnsAreOver(WallAt):
+    """A clock by which a turn is over whenever it is asked."""
+
+    __slots__ = ("_asked",)
+
+    def __init__(self) -> None:
+        super().__init__(NOW_MS)
+        self._asked = itertools.count()  # in threads, too
+
+    def monotonic(self) -> float:
+        return next(self._asked) * 2 * TURN_S
+
+
+class GivenWay:
+    """How often turns have ended since it was asked the last time."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def take(self) -> int:
+        count, self.count = self.count, 0
+        return count
+
+
+@pytest.fixture
+def given_way(monkeypatch: pytest.MonkeyPatch) -> GivenWay:
+    given_way, begin = GivenWay(), Turns.begin
+
+    def counted(turns: Turns) -> None:
+        given_way.count += 1
+        begin(turns)
+
+    monkeypatch.setattr(Turns, "begin", counted)
+    return given_way
+
+
+@pytest.fixture
+async def small_store(tmp_path: Path) -> AsyncIterator[LogStore]:
+    store = LogStore(OsDirectory(tmp_path), clock=TurnsAreOver(), node_id=1)
+    write_clean_stop(store.directory, FEW)
+    store.open_all(lambda _topic: KEEP)
+    yield store
+    await store.close()
+
+
+async def test_retention_gives_way_at_each_log_and_each_segment(small_store: LogStore, given_way: GivenWay) -> None:
+    for topic, (partitions, _) in FEW.items():
+        await small_store.apply_config(topic, LogConfig(retention_ms=DAY_MS, file_delete_delay_ms=60_000))
+        assert given_way.take() == partitions
+    assert await small_store.enforce_retention(NOW_MS) == 0
+    assert given_way.take() == LOGS + LOGS, "each log, and its oldest segment, which stays"
+    for topic in FEW:
+        await small_store.apply_config(topic, LogConfig(retention_ms=500, file_delete_delay_ms=60_000))
+    given_way.take()
+    assert await small_store.enforce_retention(NOW_MS) == SEGMENTS - LOGS
+    judged, taken_out, in_the_checkpoint = LOGS + (SEGMENTS - LOGS), LOGS, LOGS
+    assert given_way.take() == judged + taken_out + in_the_checkpoint
+
+
+async def test_a_checkpoint_and_a_deletion_give_way_at_each_log(small_store: LogStore, given_way: GivenWay) -> None:
+    await small_store.checkpoint()
+    assert given_way.take() == LOGS
+    for topic, (partitions, _) in FEW.items():
+        await small_store.delete(topic)
+        assert given_way.take() == partitions
+
+
+async def test_the_cleaner_gives_way_at_each_log_and_each_segment(small_store: LogStore, given_way: GivenWay) -> None:
+    for topic in FEW:
+        await small_store.apply_config(topic, LogConfig(cleanup_policy=("compact",), min_compaction_lag_ms=DAY_MS))
+    given_way.take()
+    cleaner = LogCleaner(small_store, TurnsAreOver(), CleanerSettings())
+    assert not await cleaner.clean_dirtiest()
+    assert given_way.take() == LOGS + LOGS + SEGMENTS, "each log, each that may be tried, and each of its segments"
+    cleaner.close()
+
+
+async def test_the_making_of_logs_gives_way_at_each(small_store: LogStore, given_way: GivenWay) -> None:
+    await small_store.create_many([NewLogs(topic="new", topic_id=uuid.UUID(int=7), partitions=range(20), config=KEEP)])
+    assert given_way.take() == 20
