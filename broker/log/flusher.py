@@ -276,12 +276,23 @@ class Flusher:
             except Exception as error:  # a bug of who hears of it keeps no other log, and no later round, waiting
                 told = {"message": "a log did not take note of what is durable", "exception": error}
                 asyncio.get_running_loop().call_exception_handler(told)
-        if (
-            self._dirty and self._running is None and self.failure is None
-        ):  # else who heard of this one has asked already
-            self._schedule()
         if not round_done.done():
             round_done.set_result(None)
+        if self._running is None:  # else who heard of this one has asked already
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Begin the next round if there is anything for it; whoever waits for one that will not be hears of that."""
+        if self._dirty and self.failure is None:
+            self._schedule()
+            return
+        waiting, self._next_round = self._next_round, None
+        if waiting is None:
+            return
+        if self.failure is not None:
+            self._refuse(waiting, self.failure)
+        elif not waiting.done():  # all logs that it would have been for have been removed
+            waiting.set_result(None)
 
     def _fail(self, error: BaseException, round_done: "asyncio.Future[None]") -> None:
         failure = error if isinstance(error, OSError) else OSError(str(error))

@@ -226,6 +226,8 @@ async def test_a_round_that_was_under_way_is_the_last_one(failures: list[OSError
     disk.gate.set()
     executor.shutdown()
     await waiting
+    with pytest.raises(KafkaStorageError, match="it is closed"):
+        await asyncio.wait_for(too_late, 10)
     assert (disk.durable, disk.frozen, failures) == (1, 1, [])
 
 
@@ -255,6 +257,25 @@ async def test_draining_ends_when_the_only_log_of_the_next_round_has_been_remove
     assert not flusher.next_round().done()  # it never lets the event loop go on if there is nothing to wait for
     await flusher.drain()
     assert flusher.rounds == 1
+
+
+async def test_nobody_waits_for_a_round_whose_only_log_was_removed_during_the_one_before(flusher: Flusher) -> None:
+    disk, gone = GatedLog(), GatedLog()
+    disk.gate.clear()
+    disk.appended = 1
+    flusher.add(disk)
+    first = flusher.next_round()
+    await begun(disk)
+    gone.appended = 1
+    flusher.add(gone)
+    second = flusher.next_round()  # for `disk` or for `gone`, the round does not know
+    assert second is not first
+    flusher.remove(gone)
+    await asyncio.sleep(0)
+    assert not second.done(), "what `disk` waits for is still being done"
+    disk.gate.set()
+    await asyncio.wait_for(second, 10)
+    assert (disk.durable, gone.durable, flusher.rounds) == (1, 0, 1)
 
 
 async def test_what_waits_for_the_next_round_is_refused_with_this_one(flusher: Flusher) -> None:
