@@ -231,7 +231,7 @@ WORKER_REFUSED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     "config.providers": (frozenset({""}), _SECRETS),
     "exactly.once.source.support": (frozenset({"", "disabled"}), "sources deliver at least once here"),
     "header.converter": (
-        frozenset({"org.apache.kafka.connect.storage.SimpleHeaderConverter", *CONVERTERS}),
+        frozenset({"org.apache.kafka.connect.storage.SimpleHeaderConverter", "SimpleHeaderConverter", *CONVERTERS}),
         "headers pass as they are; remove the setting",
     ),
     **{

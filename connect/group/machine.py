@@ -45,6 +45,10 @@ LINGER_MS = 1_000
 """So long a leader that may go stays, for those who ask late for the plan that lets it go: who has missed that one, and
 leads next, knows nothing of a worker that is to come back, and gives away what it did."""
 
+LINGER_MAX_MS = 3_000
+"""No longer than this since it was let go, though round follows round: the herder waits 5 s for it to be gone, and who
+goes without a goodbye keeps the group waiting for a session."""
+
 NAMESAKE_MARGIN_MS = 2_000
 """So much longer than a lease a worker waits for the address that another has: a life before it may still be listed."""
 
@@ -212,6 +216,7 @@ class GroupMachine:
         self._others_read = -1  # of the config topic, as they said when this worker last led
         self._goodbye_ms: int | None = None
         self._taken_ms = 0  # when the last round was over
+        self._let_go_ms = 0  # when one was over that lets it go, for the first time
         self._settled_for: frozenset[Instance] | None = None  # what was wanted when the last round ended, as read here
         self._told: WorkerSays | None = None
         self._actions: list[Action] = []
@@ -349,6 +354,8 @@ class GroupMachine:
             self._actions.append(Trouble(member_id=news.leader, reason=str(error)))
             resolution = Resolution(plan=Plan())
         self.plan, self.workers = resolution.plan, resolution.workers
+        if self._let_go_ms == 0 and news.member_id in self.plan.left:
+            self._let_go_ms = now_ms
         self._former &= {holder.member_id for holder in resolution.plan.holders.values()} - {news.member_id}
         if self.leads and self._decided is not None and self._decided[0] == news.generation:
             _, self._again_at_ms, self._settled_for = self._decided
@@ -483,7 +490,7 @@ class GroupMachine:
     def _say_goodbye(self, now_ms: int) -> None:
         if self.member_id in self.plan.left:
             lingers = self.leads and len(self.workers) > 1
-            until_ms = self._taken_ms + (LINGER_MS if lingers else 0)
+            until_ms = min(self._taken_ms + LINGER_MS, self._let_go_ms + LINGER_MAX_MS) if lingers else now_ms
             self._actions.append(Tell(event=m.Leave()) if now_ms >= until_ms else WakeAt(at_ms=until_ms))
         elif self._goodbye_ms is None or now_ms >= self._goodbye_ms + GOODBYE_AGAIN_MS:
             self._goodbye_ms = now_ms

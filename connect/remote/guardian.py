@@ -70,6 +70,7 @@ class Guardian:
         self._files: dict[int, tuple[int, ...]] = {}  # of processes that are not forked yet
         self._orders: dict[int, Facts] = {}
         self._roots: dict[int, int] = {}  # processes of roots, by their numbers
+        self._refusing: set[int] = set()  # nurseries that took no order in this turn
         self._stuck: set[int] = set()  # killed, and not let go by the kernel
         self._ends: list[n.TellDied] = []
         self._notes = Notes(STANDARD_OUTPUT)
@@ -94,6 +95,7 @@ class Guardian:
                 if line.fileno() in ready:
                     self._hear_nursery(number, line)
             self._tell(n.Tick())
+            self._give_up()
             self._sweep()
             self._tell_ends()
             self._notes.catch_up()
@@ -126,12 +128,13 @@ class Guardian:
             self._orders[number], self._files[number] = facts, files
             self._tell(n.Wanted(number, facts["plugin"], facts["leased"], facts["environment"]))
 
-    def _hear_nursery(self, number: int, line: OrderSocket) -> None:
+    def _hear_nursery(self, number: int, line: OrderSocket) -> bool:
+        """Take in what has come from a nursery; whether anything has."""
         lines = line.receive()
         if lines is None:
             self._drop(number)
             self._tell(n.Lost(number))
-            return
+            return False
         for facts, files in lines:
             match facts["said"]:
                 case "ready":
@@ -146,12 +149,22 @@ class Guardian:
                 case "died":
                     self._hear_last_words(facts["number"])
                     self._tell(n.Died(facts["number"], facts["status"], facts.get("reason", "")))
+        return bool(lines)
 
     def _hear_last_words(self, number: int) -> None:
         """A nursery tells why it ends, and how its tasks did, on its own line, which may not have been read yet."""
-        line = self._lines.get(number)
-        if line is not None:
-            self._hear_nursery(number, line)
+        quiet = 0
+        while quiet < 2 and (line := self._lines.get(number)) is not None:  # what came may end within a line
+            quiet = 0 if self._hear_nursery(number, line) else quiet + 1
+
+    def _give_up(self) -> None:
+        """Those that took no order are lost, once all that they have said is heard."""
+        while self._refusing:
+            number = self._refusing.pop()
+            self._hear_last_words(number)
+            if number in self._lines:  # else its end was heard, too
+                self._drop(number)
+                self._tell(n.Lost(number))
 
     def _tell(self, event: n.Event) -> None:
         for action in self._machine.step(event, seconds_since_boot()):
@@ -183,17 +196,14 @@ class Guardian:
                 self._notes.say(text)
 
     def _order(self, nursery: int, facts: Facts, files: Sequence[int] = ()) -> None:
-        """Send an order; a nursery that is gone, or takes none, is lost."""
+        """Send an order; a nursery that is gone, or takes none, is lost by the end of this turn."""
         line = self._lines.get(nursery)
-        if line is None:
+        if line is None or nursery in self._refusing:
             return
         try:
             line.send(facts, files)
         except OSError:
-            self._hear_last_words(nursery)
-            if nursery in self._lines:  # else that was heard, too
-                self._drop(nursery)
-                self._tell(n.Lost(nursery))
+            self._refusing.add(nursery)
 
     def _drop(self, nursery: int) -> None:
         line = self._lines.pop(nursery, None)

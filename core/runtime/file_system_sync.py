@@ -6,8 +6,8 @@ with the file system below it) and on FUSE (nobody asks the server). So it is us
 only if the whole folder is in the one file system.
 
 One lie is left there: of a file system that its own error has made read-only the kernel believes that there is nothing
-to sync (ext4 before 6.13, with errors=remount-ro; writes into the page cache go on succeeding). A single file's sync
-tells of that, so one of those that were changed is synced by itself after every sync of all.
+to sync (ext4 with errors=remount-ro, seen with Linux 6.1; writes into the page cache go on succeeding). A single file's
+sync tells of that, so one of those that were changed is synced by itself after every sync of all.
 """
 
 import ctypes

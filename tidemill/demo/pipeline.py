@@ -72,8 +72,8 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Both tables are equal, and every record that was captured has been mirrored."""
-        return self.comparison.equal and self.counts.captured == self.counts.mirrored
+        """Both tables are equal, and every record that was captured has been mirrored; a silent cluster says 0."""
+        return self.comparison.equal and 0 < self.counts.captured == self.counts.mirrored
 
 
 class Pipeline:

@@ -280,7 +280,7 @@ async def test_a_folder_that_failed_keeps_its_segments(clock: ManualClock, fails
 async def test_a_file_system_that_was_given_up_is_told_though_a_sync_of_all_of_it_says_nothing(
     clock: ManualClock,
 ) -> None:
-    """So does ext4 before 6.13 once its own error has made it read-only; writes go on succeeding in the page cache."""
+    """So does ext4 of Linux 6.1 once its own error has made it read-only; writes go on succeeding in the page cache."""
     disk = SimulatedDisk(syncs_everything=True)
     disk.whole_sync_lies = True
     failures: list[OSError] = []

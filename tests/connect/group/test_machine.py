@@ -399,6 +399,20 @@ def test_a_leader_goes_when_the_others_have_had_time_to_ask_for_its_last_plan(
     assert only_tells(actions, m.Leave)
 
 
+def test_a_leader_goes_though_round_follows_round(worker: Driven) -> None:
+    other = WorkerSays(holder=Holder("m2", "http://w2"), config_offset=5)
+    worker.lead(other)
+    worker.tell(g.Stop())
+    begun_ms = worker.now_ms
+    for generation in range(2, 12):
+        data = encode_resolution(worker.lead(other, generation=generation))
+        actions = worker.tell(m.Assigned(generation=generation, member_id="m1", leader="m1", assignment=data))
+        if only_tells(actions, m.Leave):
+            break
+        assert not only_tells(worker.look(g.LINGER_MS - 1), m.Leave) or worker.now_ms >= begun_ms + g.LINGER_MAX_MS
+    assert worker.now_ms <= begun_ms + g.LINGER_MAX_MS + g.LINGER_MS
+
+
 def test_a_goodbye_that_was_not_taken_is_said_again_after_a_while(worker: Driven) -> None:
     worker.assigned()
     assert asks(worker.tell(g.Stop()))

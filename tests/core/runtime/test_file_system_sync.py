@@ -57,7 +57,7 @@ def test_an_error_is_raised(tmp_path: Path, number: int) -> None:
 
 
 def test_a_file_system_that_was_given_up_is_told_by_one_of_its_files(tmp_path: Path) -> None:
-    """Of ext4 before 6.13, made read-only by its own error, the kernel says that all is synced."""
+    """Of ext4 under Linux 6.1, made read-only by its own error, the kernel says that all is synced."""
 
     def sync_one() -> None:
         raise OSError(errno.EROFS, "Read-only file system")
