@@ -134,7 +134,7 @@ def _of_new_topics(config: BrokerConfig) -> dict[str, Value]:
     """What a new topic of the default number of replicas gets as a setting of its own, as nobody has said otherwise."""
     from tidemill.broker.quorum.rules import MIN_IN_SYNC_KEY, Rules
 
-    rules = Rules(min_insync_replicas=config.min_insync_replicas if MIN_IN_SYNC_KEY in config.static else None)
+    rules = Rules(min_insync_replicas=None)  # one that is given is shown as it is
     text = rules.min_in_sync_of_new({}, {}, config.default_replication_factor)
     return {} if text is None else {MIN_IN_SYNC_KEY: int(text)}
 

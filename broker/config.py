@@ -123,8 +123,8 @@ _TOPICS = (
     _int(
         "default.replication.factor",
         1,
-        "Replicas of a topic that does not say; in a cluster 3, or as many as there are controllers if those are "
-        "fewer.",
+        "Replicas of a topic that does not say; in a cluster 3, or as many as controllers are named in "
+        "controller.quorum.voters or controller.quorum.bootstrap.servers if those are fewer.",
         1,
         importance=_HIGH,
     ),
@@ -335,7 +335,7 @@ _GROUPS = (
          "Partitions of __consumer_offsets, fixed when the topic is first created. Apache Kafka takes 50; a few are "
          "enough for one process and open fewer files.", 1),
     _int("offsets.topic.replication.factor", 1,
-         "Replicas of __consumer_offsets; in a cluster 3, or as many as there are controllers if those are fewer.", 1),
+         "Replicas of __consumer_offsets; in a cluster 3, or as many as controllers are named if those are fewer.", 1),
     _int("offsets.topic.segment.bytes", 100 * 2**20, "Segment size of __consumer_offsets.", 1),
     _int("offset.metadata.max.bytes", 4096, "Longest metadata text of an offset commit.", 0),
     _int("offsets.retention.minutes", 10_080, "How long offsets outlive an empty group.", 1),
@@ -441,8 +441,8 @@ class BrokerConfig:
 
     @property
     def spread(self) -> dict[str, Value]:
-        """What nobody has given and is another value than the table's default, because there are several nodes."""
-        return {name: self.values[name] for name in SPREAD if name not in self.static and self.cluster is not None}
+        """Defaults that are others than the table's because there are several nodes, also of what is given."""
+        return _spread(self.cluster)
 
     @property
     def reads_nearby(self) -> bool:
@@ -488,7 +488,7 @@ class BrokerConfig:
                 problems.extend(error.problems)
         if problems:
             raise ConfigError(problems)
-        _spread(values, known, derived["cluster"])
+        values |= {name: value for name, value in _spread(derived["cluster"]).items() if name not in known}
         plain = {
             item.name: values[_KEY_OF[item.name]]
             for item in fields(cls)
@@ -555,15 +555,14 @@ def _cluster(values: Mapping[str, Value], listening: Listeners) -> "ClusterSetti
     return None
 
 
-def _spread(values: dict[str, Value], given: Mapping[str, str], cluster: "ClusterSettings | None") -> None:
+def _spread(cluster: "ClusterSettings | None") -> dict[str, Value]:
     """Among several, what nobody has said is kept on three nodes, or on as many as there are controllers for sure.
 
     Where the metadata log knows these, they are taken to be as many as the addresses at which they are looked for.
     """
-    if cluster is not None:
-        for name in SPREAD:
-            if name not in given:
-                values[name] = min(3, len(cluster.voters) or len(cluster.bootstrap))
+    if cluster is None:
+        return {}
+    return dict.fromkeys(SPREAD, min(3, len(cluster.voters) or len(cluster.bootstrap)))
 
 
 def _metrics_address(text: str) -> tuple[str, int] | None:

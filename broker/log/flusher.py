@@ -276,10 +276,10 @@ class Flusher:
             except Exception as error:  # a bug of who hears of it keeps no other log, and no later round, waiting
                 told = {"message": "a log did not take note of what is durable", "exception": error}
                 asyncio.get_running_loop().call_exception_handler(told)
-        if not round_done.done():
-            round_done.set_result(None)
         if self._running is None:  # else who heard of this one has asked already
             self._go_on()
+        if not round_done.done():  # the disk is at work again when those who waited begin to answer
+            round_done.set_result(None)
 
     def _go_on(self) -> None:
         """Begin the next round if there is anything for it; whoever waits for one that will not be hears of that."""

@@ -94,6 +94,7 @@ def test_topics_are_kept_on_three_nodes_where_nobody_says_otherwise() -> None:
     assert BrokerConfig.parse({}).spread == {}
     config = BrokerConfig.parse({**THREE, "default.replication.factor": "1"})
     assert (config.default_replication_factor, config.offsets_topic_replication_factor) == (1, 3)
+    assert config.spread == BrokerConfig.parse(THREE).spread, "the default is the same where something else is given"
     config = BrokerConfig.parse({**THREE, "controller.quorum.voters": "1@a:9093,2@b:9093"})
     assert config.default_replication_factor == 2
 
