@@ -1,6 +1,7 @@
 """Every event and action travels between the machine and its shell, and what they hold is named as Kafka names it."""
 
 import ast
+import functools
 import inspect
 import typing
 
@@ -11,6 +12,7 @@ from tidemill.mirror.config import parse_mirror_config
 from tidemill.mirror.link_events import Action, Event, Reset
 
 
+@functools.cache  # before 3.11.5 a traceback that is printed meanwhile, by the collector, breaks ast.parse (gh-106905)
 def matched(module: object) -> set[str]:
     """Names of the classes that a module takes apart."""
     tree = ast.parse(inspect.getsource(module))  # type: ignore[arg-type]
