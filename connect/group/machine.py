@@ -216,7 +216,7 @@ class GroupMachine:
         self._others_read = -1  # of the config topic, as they said when this worker last led
         self._goodbye_ms: int | None = None
         self._taken_ms = 0  # when the last round was over
-        self._let_go_ms = 0  # when one was over that lets it go, for the first time
+        self._let_go_ms: int | None = None  # when one was over that lets it go as it asked, for the first time
         self._settled_for: frozenset[Instance] | None = None  # what was wanted when the last round ended, as read here
         self._told: WorkerSays | None = None
         self._actions: list[Action] = []
@@ -354,7 +354,7 @@ class GroupMachine:
             self._actions.append(Trouble(member_id=news.leader, reason=str(error)))
             resolution = Resolution(plan=Plan())
         self.plan, self.workers = resolution.plan, resolution.workers
-        if self._let_go_ms == 0 and news.member_id in self.plan.left:
+        if self._stopping and self._let_go_ms is None and news.member_id in self.plan.left:
             self._let_go_ms = now_ms
         self._former &= {holder.member_id for holder in resolution.plan.holders.values()} - {news.member_id}
         if self.leads and self._decided is not None and self._decided[0] == news.generation:
@@ -469,6 +469,8 @@ class GroupMachine:
         # The lease is told before what was assigned, when the round is over already. Who asks for another one in
         # between joins it without that among its words, and somebody else is given it too.
         self._in_round |= not facts.settled
+        if self._in_round and self._let_go_ms is not None and not self._holds(facts):
+            self._leave_at(self._let_go_ms + LINGER_MAX_MS, now_ms)  # a round is as slow as its slowest member
         if self._in_round or not self.holds_lease or self._asked:
             return
         holds = self._holds(facts)
@@ -490,13 +492,17 @@ class GroupMachine:
     def _say_goodbye(self, now_ms: int) -> None:
         if self.member_id in self.plan.left:
             lingers = self.leads and len(self.workers) > 1
-            until_ms = min(self._taken_ms + LINGER_MS, self._let_go_ms + LINGER_MAX_MS) if lingers else now_ms
-            self._actions.append(Tell(event=m.Leave()) if now_ms >= until_ms else WakeAt(at_ms=until_ms))
+            let_go_ms = self._taken_ms if self._let_go_ms is None else self._let_go_ms
+            until_ms = min(self._taken_ms + LINGER_MS, let_go_ms + LINGER_MAX_MS) if lingers else now_ms
+            self._leave_at(until_ms, now_ms)
         elif self._goodbye_ms is None or now_ms >= self._goodbye_ms + GOODBYE_AGAIN_MS:
             self._goodbye_ms = now_ms
             self._rejoin()
         else:
             self._actions.append(WakeAt(at_ms=self._goodbye_ms + GOODBYE_AGAIN_MS))
+
+    def _leave_at(self, until_ms: int, now_ms: int) -> None:
+        self._actions.append(Tell(event=m.Leave()) if now_ms >= until_ms else WakeAt(at_ms=until_ms))
 
     def _rejoin(self) -> None:
         self._asked = True

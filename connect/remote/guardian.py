@@ -42,6 +42,7 @@ STANDARD_OUTPUT = 1
 NOTE_BYTES_MAX = 4096  # PIPE_BUF: a pipe that takes anything takes that much
 POLL_MS = 1_000  # the longest a lost wake-up can delay anything
 POLL_IN_TIME_MS = 100  # while something is waited for with a limit
+READS_MAX = 1_000  # of what stands unread in a line; there is room for some hundreds, if each comes with files
 SWEEP_S = 2.0  # for what has lost its task to be gone; what the kernel does not let go of by then is left behind
 PAUSE_S = 0.001  # between two looks whether it is
 
@@ -153,18 +154,19 @@ class Guardian:
 
     def _hear_last_words(self, number: int) -> None:
         """A nursery tells why it ends, and how its tasks did, on its own line, which may not have been read yet."""
-        quiet = 0
-        while quiet < 2 and (line := self._lines.get(number)) is not None:  # what came may end within a line
-            quiet = 0 if self._hear_nursery(number, line) else quiet + 1
+        quiet = reads = 0
+        while quiet < 2 and reads < READS_MAX and (line := self._lines.get(number)) is not None:
+            reads += 1
+            quiet = 0 if self._hear_nursery(number, line) else quiet + 1  # what came may have ended within a line
 
     def _give_up(self) -> None:
-        """Those that took no order are lost, once all that they have said is heard."""
+        """Those that took no order are given up, once all that they have said is heard."""
         while self._refusing:
-            number = self._refusing.pop()
+            number = next(iter(self._refusing))
             self._hear_last_words(number)
-            if number in self._lines:  # else its end was heard, too
+            if number in self._refusing:  # else its end was heard, too
+                self._tell(n.Refused(number))
                 self._drop(number)
-                self._tell(n.Lost(number))
 
     def _tell(self, event: n.Event) -> None:
         for action in self._machine.step(event, seconds_since_boot()):
@@ -196,7 +198,7 @@ class Guardian:
                 self._notes.say(text)
 
     def _order(self, nursery: int, facts: Facts, files: Sequence[int] = ()) -> None:
-        """Send an order; a nursery that is gone, or takes none, is lost by the end of this turn."""
+        """Send an order; a nursery that is gone, or takes none, is given up by the end of this turn."""
         line = self._lines.get(nursery)
         if line is None or nursery in self._refusing:
             return
@@ -210,6 +212,7 @@ class Guardian:
         if line is not None:
             line.close()
         self._roots.pop(nursery, None)  # a root without its line ends, or is ended as a stranger
+        self._refusing.discard(nursery)  # the next root of the worker has the same number
 
     def _start_root(self, nursery: int, environment: str) -> None:
         ours, theirs = socket.socketpair()

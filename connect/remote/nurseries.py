@@ -15,7 +15,8 @@ nursery and import it themselves, and so they say what is wrong with it. A nurse
 retired: it forks no more and ends with the last of its processes.
 
 Whoever was to be killed and is not gone in time is stuck in the kernel and given up, if its nursery says that it has
-killed it. If the nursery says nothing it is itself killed, with all it has forked.
+killed it. If the nursery says nothing it is itself killed, with all it has forked; and so is a root that does not say
+that it has killed a nursery.
 """
 
 from collections.abc import Iterator
@@ -117,11 +118,19 @@ class Lost(NamedTuple):
     nursery: int
 
 
+class Refused(NamedTuple):
+    """A nursery has taken no order: so much is unread that it must be standing still."""
+
+    nursery: int
+
+
 class Tick(NamedTuple):
     """Time passes; comes at least once a second."""
 
 
-Event: TypeAlias = Begun | Wanted | Leased | Unneeded | Unwanted | Ready | Unfit | Stale | Killed | Died | Lost | Tick
+Event: TypeAlias = (
+    Begun | Wanted | Leased | Unneeded | Unwanted | Ready | Unfit | Stale | Killed | Died | Lost | Refused | Tick
+)
 
 
 # -------------------------------------------------------------------- actions
@@ -238,6 +247,7 @@ class Nurseries:
         self._current: dict[_Place, int] = {}  # the nursery that forks for a plugin
         self._unfit_until: dict[_Place, float] = {}
         self._starts: dict[int, _Start] = {}
+        self._unconfirmed: dict[int, tuple[int, float]] = {}  # nurseries to be killed: by which root, since when
         self._last = FIRST
         self._now = 0.0
         self._lease_until = inf
@@ -288,11 +298,15 @@ class Nurseries:
                 yield from self._retire(event.nursery)
                 yield from self._replace(event.start)
             case Killed():
+                self._unconfirmed.pop(event.number, None)
                 if event.number in self._starts:
                     self._starts[event.number].kill_confirmed = True
             case Died():
                 yield from self._died(event)
             case Lost():
+                yield from self._lost(event.nursery)
+            case Refused():
+                yield from self._end_nursery(event.nursery)
                 yield from self._lost(event.nursery)
             case Tick():
                 yield from self._tick()
@@ -394,6 +408,7 @@ class Nurseries:
         begun, reason = nursery.phase is not _Phase.STARTING, ""
         gone = [start for start, each in self._starts.items() if each.nursery == number]
         if nursery.is_root:
+            self._unconfirmed = {each: by for each, by in self._unconfirmed.items() if by[0] != number}
             # Whoever waits for it cannot wait for the next as well, which may end in the same way.
             environment = nursery.place.environment
             waiting = (start for start, each in self._starts.items() if each.place.environment == environment)
@@ -428,6 +443,7 @@ class Nurseries:
 
     def _died(self, event: Died) -> Iterator[Action]:
         if event.number < 0:
+            self._unconfirmed.pop(event.number, None)
             yield from self._lost(event.number)
         elif event.number in self._starts:
             yield from self._tell(event.number, event.status, event.reason)
@@ -462,6 +478,10 @@ class Nurseries:
                 yield from self._tell(number, KILLED, "it was killed and is stuck in the kernel")
             elif not start.kill_confirmed and waited > ANSWER_S:
                 yield from self._end_nursery(start.nursery)
+        for number, (root, since) in list(self._unconfirmed.items()):
+            if self._now - since > ANSWER_S:
+                del self._unconfirmed[number]
+                yield from self._end_nursery(root)
         yield from self._let_go()
 
     def _too_slow(self, nursery: _Nursery) -> Iterator[Action]:
@@ -469,7 +489,7 @@ class Nurseries:
             yield KillRoot(nursery.number)  # its end shows
             return
         yield Note(f"plugin {nursery.place.plugin} is not imported ahead: that takes more than {IMPORT_S:g} s")
-        yield Kill(nursery.root, nursery.number)
+        yield self._kill_nursery(nursery.number, nursery.root)
         yield from self._give_up(nursery.number)
 
     def _end_nursery(self, number: int | None) -> Iterator[Action]:
@@ -480,8 +500,12 @@ class Nurseries:
         if nursery.root is None:
             yield KillRoot(nursery.number)
         else:
-            yield Kill(nursery.root, nursery.number)
+            yield self._kill_nursery(nursery.number, nursery.root)
             yield from self._lost(nursery.number)
+
+    def _kill_nursery(self, number: int, root: int) -> Kill:
+        self._unconfirmed[number] = root, self._now
+        return Kill(root, number)
 
 
 def _where(environment: str) -> str:

@@ -413,6 +413,31 @@ def test_a_leader_goes_though_round_follows_round(worker: Driven) -> None:
     assert worker.now_ms <= begun_ms + g.LINGER_MAX_MS + g.LINGER_MS
 
 
+def test_a_leader_goes_though_a_round_does_not_end(worker: Driven) -> None:
+    other = WorkerSays(holder=Holder("m2", "http://w2"), config_offset=5)
+    worker.lead(other)
+    worker.tell(g.Stop())
+    worker.lead(other, generation=2)
+    worker.settled = False
+    assert only(worker.look(), g.WakeAt).at_ms == worker.now_ms + g.LINGER_MAX_MS
+    assert not only_tells(worker.look(g.LINGER_MAX_MS - 1), m.Leave)
+    assert only_tells(worker.look(1), m.Leave)
+
+
+def test_a_leader_that_was_let_go_before_it_stopped_stays_for_the_others_all_the_same(worker: Driven) -> None:
+    """A worker killed and started anew has its own former life's address, and is let go until that one is out."""
+    worker.assigned(left=frozenset({"m1"}), namesakes=frozenset({"m1"}))
+    worker.assigned(generation=2)
+    worker.now_ms += 60_000
+    other = WorkerSays(holder=Holder("m2", "http://w2"), config_offset=5)
+    worker.lead(other, generation=3)
+    worker.tell(g.Stop())
+    data = encode_resolution(worker.lead(other, generation=4))
+    actions = worker.tell(m.Assigned(generation=4, member_id="m1", leader="m1", assignment=data))
+    assert not only_tells(actions, m.Leave)
+    assert only(actions, g.WakeAt).at_ms == worker.now_ms + g.LINGER_MS
+
+
 def test_a_goodbye_that_was_not_taken_is_said_again_after_a_while(worker: Driven) -> None:
     worker.assigned()
     assert asks(worker.tell(g.Stop()))

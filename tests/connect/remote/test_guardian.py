@@ -2,12 +2,14 @@
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -221,6 +223,53 @@ def test_how_a_task_ended_is_told_though_its_nursery_has_ended_since(asked_meanw
     assert ended[1] == EXIT_LOST_PARENT << 8
 
 
+def test_a_nursery_that_takes_no_more_orders_is_killed_with_its_tasks() -> None:
+    """It stands still, and as many orders are unread as there is room for."""
+    with guardian_to_read() as (worker, _, _):
+        stream = ask_for(worker, 1, "task_plugins:job")
+        stream.settimeout(DEADLINE_S)
+        assert stream.recv(1), "the task says hello"
+        nursery = only_child(only_child(only_child(os.getpid(), "guardian")))
+        task = only_child(nursery)
+        os.kill(nursery, signal.SIGSTOP)
+        numbers = count(2)
+        while not select.select([worker], [], [], 0.005)[0]:
+            ask_for(worker, next(numbers), "task_plugins:job").close()
+        ended: set[int] = set()
+        while 1 not in ended:
+            ended |= {line.facts["start"] for line in worker.receive() or []}
+        until(lambda: not alive(task) and not alive(nursery))
+
+
+def test_an_order_that_came_too_late_is_not_held_against_the_next_root(tmp_path: Path) -> None:
+    """Its number is that of the one before, whose end is heard in the same turn."""
+    plugin = tmp_path / "changing_plugin.py"
+    plugin.write_text("from task_plugins import job\n", encoding="ascii")
+    with guardian_to_read(tmp_path) as (worker, _, _):
+        stream = ask_for(worker, 1, "changing_plugin:job")
+        stream.settimeout(DEADLINE_S)
+        assert stream.recv(1), "the task says hello"
+        guardian = only_child(os.getpid(), "guardian")
+        root = only_child(guardian)
+        nursery = only_child(root)
+        os.kill(nursery, signal.SIGSTOP)
+        plugin.write_text("from task_plugins import job  # anew\n", encoding="ascii")
+        placed_anew = ask_for(worker, 2, "changing_plugin:job")
+        placed_anew.settimeout(DEADLINE_S)
+        ask_for(worker, 3, "no_such_module:job")
+        told = worker.receive()
+        assert told is not None and told[0].facts["start"] == 3, "so the order before has been given"
+        os.kill(guardian, signal.SIGSTOP)
+        sleeps = times_asleep(nursery)
+        os.kill(nursery, signal.SIGCONT)
+        until(lambda: times_asleep(nursery) > sleeps)  # it has said that its plugin has changed
+        os.kill(root, signal.SIGKILL)
+        until(lambda: not alive(root) and not alive(nursery))
+        ask_for(worker, 4, "no_such_module:job")  # which its root would have forked
+        os.kill(guardian, signal.SIGCONT)
+        assert placed_anew.recv(1), "the next root does"
+
+
 def test_lines_without_room_are_counted_in_front_of_those_that_follow() -> None:
     unread, output = os.pipe()
     try:
@@ -244,12 +293,12 @@ MISSING = b"lines of the guardian that found no room and are missing here: "
 
 
 @contextlib.contextmanager
-def guardian_to_read() -> Iterator[tuple[OrderSocket, int, int]]:
+def guardian_to_read(folder: Path = HERE) -> Iterator[tuple[OrderSocket, int, int]]:
     """A guardian: how to ask it, and both ends of the pipe that it prints into."""
     ours, theirs = socket.socketpair()
     unread, output = os.pipe()
     command = [sys.executable, "-m", "tidemill.connect.remote.guardian", NAME_ROOM]
-    environ = {**os.environ, **FOLDER}
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), python_path(HERE)))}
     with theirs:
         process = subprocess.Popen(command, stdin=theirs, stdout=output, stderr=output, env=environ)
     ours.settimeout(DEADLINE_S)
@@ -268,6 +317,12 @@ def only_child(process: int, named: str = "") -> int:
     children = map(int, Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split())
     (found,) = [each for each in children if named.encode() in Path(f"/proc/{each}/cmdline").read_bytes()]
     return found
+
+
+def times_asleep(process: int) -> int:
+    """How often it has begun to wait for something."""
+    status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
+    return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
 
 
 def drained(pipe: int) -> bytes:

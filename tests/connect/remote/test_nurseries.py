@@ -171,6 +171,41 @@ def test_a_nursery_that_does_not_answer_is_killed_with_all_it_has_forked(forking
     assert forking.tell(n.Wanted(3, A))[-1] == n.ForkNursery(-2, A)
 
 
+def test_a_nursery_that_takes_no_order_is_killed_with_all_it_has_forked(forking: World) -> None:
+    found = forking.tell(n.Refused(-1))
+    assert n.Kill(n.FIRST, -1) in found and found[-1] == n.Release(-1)
+    assert {n.TellDied(1, n.KILLED), n.TellDied(2, n.KILLED)} <= set(found)
+    assert forking.tell(n.Refused(-1)) == [], "it is known no longer"
+
+
+def test_a_root_that_takes_no_order_is_killed(forking: World) -> None:
+    found = forking.tell(n.Refused(n.FIRST))
+    assert n.KillRoot(n.FIRST) in found and found[-1] == n.Release(n.FIRST)
+    assert forking.tell(n.Wanted(3, A)) == [n.StartRoot(n.FIRST)]
+
+
+def test_a_root_that_does_not_kill_a_nursery_is_killed_with_it(forking: World) -> None:
+    """Both stand still: of a task that nobody can kill otherwise it would be said that it is dead."""
+    forking.tell(n.Refused(-1))
+    assert not [action for action in forking.wait(n.ANSWER_S - 0.1) if isinstance(action, n.KillRoot)]
+    assert n.KillRoot(n.FIRST) in forking.wait(0.2)
+    assert n.KillRoot(n.FIRST) not in forking.wait(10.0), "once"
+
+
+def test_the_next_root_does_not_answer_for_the_one_before(forking: World) -> None:
+    forking.tell(n.Refused(-1))
+    forking.tell(n.Lost(n.FIRST))
+    assert forking.tell(n.Wanted(3, A)) == [n.StartRoot(n.FIRST)]
+    assert forking.wait(n.ANSWER_S + 1) == []
+
+
+@pytest.mark.parametrize("answer", [n.Killed(-1), n.Died(-1, 9)])
+def test_a_root_that_has_killed_a_nursery_stays(forking: World, answer: n.Event) -> None:
+    forking.tell(n.Refused(-1))
+    forking.tell(answer)
+    assert forking.wait(n.ANSWER_S + 1) == []
+
+
 def test_all_that_a_lost_nursery_has_forked_has_ended(forking: World) -> None:
     forking.tell(n.Wanted(3, B))
     forking.tell(n.Ready(-2))
@@ -319,7 +354,7 @@ def _some_event(chance: Any, wanted: Any, forked: dict[int, int], alive: set[int
             alive.discard(nursery)
             for start in [start for start, each in forked.items() if each == nursery]:
                 forked.pop(start)
-            return n.Lost(nursery)
+            return chance.choice([n.Lost, n.Refused])(nursery)
         case 4:
             return n.Unwanted(chance.randrange(1, 20))
         case 5:
