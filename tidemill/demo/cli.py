@@ -32,6 +32,8 @@ def demo(
     ] = False,
 ) -> None:
     """Capture a Postgres table, mirror its changes to a second cluster and keep a Spark warehouse table equal to it."""
+    if rows == changes == 0:
+        raise typer.BadParameter("without rows and without changes there is nothing to capture: give one of the two.")
     console = Console(stderr=True, highlight=False)
     home = folder or Path(tempfile.mkdtemp(prefix="tidemill-demo-"))
     begin = time.monotonic()

@@ -77,6 +77,7 @@ async def test_what_arrives_during_a_round_shares_the_next_one(flusher: Flusher)
     disk.gate.set()
     await first
     assert (disk.durable, other.durable) == (1, 0)
+    assert (disk.frozen, other.frozen) == (6, 1), "the disk is at work again before anybody answers"
     await second
     assert (disk.durable, other.durable, flusher.rounds) == (6, 1, 2)
 

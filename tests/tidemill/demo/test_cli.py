@@ -59,3 +59,8 @@ def test_the_last_line_and_the_exit_status_agree(
     assert (result["ok"], ended.value.exit_code) == (ok, 0 if ok else 1)
     assert result["equal"] == outcome.comparison.equal
     assert ("are in the second cluster" in err) == (outcome.counts.captured != outcome.counts.mirrored)
+
+
+def test_a_demo_of_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(typer.BadParameter, match="nothing to capture"):
+        cli.demo(rows=0, changes=0, folder=tmp_path)
