@@ -29,11 +29,12 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping
 from typing import NoReturn
 
 from tidemill.connect.remote import nurseries as n
-from tidemill.connect.remote.orders import Facts, OrderSocket, close_files
+from tidemill.connect.remote.orders import Facts, Line, OrderSocket, close_files
 from tidemill.connect.remote.process_ties import EXIT_LOST_PARENT, NAME_ROOM, adopt_orphans, children, end, rename
 from tidemill.core.runtime.clock import seconds_since_boot
 
@@ -71,7 +72,7 @@ class Guardian:
         self._files: dict[int, tuple[int, ...]] = {}  # of processes that are not forked yet
         self._orders: dict[int, Facts] = {}
         self._roots: dict[int, int] = {}  # processes of roots, by their numbers
-        self._refusing: set[int] = set()  # nurseries that took no order in this turn
+        self._unsent: dict[int, deque[Line]] = {}  # orders for nurseries that there was no room for
         self._stuck: set[int] = set()  # killed, and not let go by the kernel
         self._ends: list[n.TellDied] = []
         self._notes = Notes(STANDARD_OUTPUT)
@@ -96,7 +97,7 @@ class Guardian:
                 if line.fileno() in ready:
                     self._hear_nursery(number, line)
             self._tell(n.Tick())
-            self._give_up()
+            self._send_rest()
             self._sweep()
             self._tell_ends()
             self._notes.catch_up()
@@ -105,7 +106,7 @@ class Guardian:
         poll = select.poll()
         for fd in (self._wake, self._worker.fileno(), *(line.fileno() for line in self._lines.values())):
             poll.register(fd, select.POLLIN | select.POLLHUP)
-        wait_ms = POLL_MS if self._machine.idle else POLL_IN_TIME_MS
+        wait_ms = POLL_MS if self._machine.idle and not self._unsent else POLL_IN_TIME_MS
         lease_end = self._machine.lease_end
         if lease_end is not None:
             wait_ms = min(wait_ms, max(0, int((lease_end - seconds_since_boot()) * 1000) + 1))
@@ -159,15 +160,6 @@ class Guardian:
             reads += 1
             quiet = 0 if self._hear_nursery(number, line) else quiet + 1  # what came may have ended within a line
 
-    def _give_up(self) -> None:
-        """Those that took no order are given up, once all that they have said is heard."""
-        while self._refusing:
-            number = next(iter(self._refusing))
-            self._hear_last_words(number)
-            if number in self._refusing:  # else its end was heard, too
-                self._tell(n.Refused(number))
-                self._drop(number)
-
     def _tell(self, event: n.Event) -> None:
         for action in self._machine.step(event, seconds_since_boot()):
             self._do(action)
@@ -178,13 +170,11 @@ class Guardian:
                 self._start_root(nursery, environment)
             case n.ForkNursery(nursery, plugin, root):
                 ours, theirs = socket.socketpair()
-                with theirs:
-                    self._lines[nursery] = _line(ours)
-                    self._order(root, {"do": "nursery", "number": nursery, "plugin": plugin}, (theirs.fileno(),))
+                self._lines[nursery] = _line(ours)
+                self._order(root, {"do": "nursery", "number": nursery, "plugin": plugin}, (theirs.detach(),))
             case n.Fork(nursery, start):
-                files = self._files.pop(start)
-                self._order(nursery, {**self._orders[start], "do": "fork", "number": start}, files)
-                close_files(files)
+                facts = {**self._orders[start], "do": "fork", "number": start}
+                self._order(nursery, facts, self._files.pop(start))
             case n.Kill(nursery, number):
                 self._order(nursery, {"do": "kill", "number": number})
             case n.KillRoot(nursery):
@@ -197,22 +187,33 @@ class Guardian:
             case n.Note(text):
                 self._notes.say(text)
 
-    def _order(self, nursery: int, facts: Facts, files: Sequence[int] = ()) -> None:
-        """Send an order; a nursery that is gone, or takes none, is given up by the end of this turn."""
-        line = self._lines.get(nursery)
-        if line is None or nursery in self._refusing:
+    def _order(self, nursery: int, facts: Facts, files: tuple[int, ...] = ()) -> None:
+        """Send an order, and files that are closed then; or keep it: who is busy forking reads nothing meanwhile."""
+        if nursery not in self._lines:
+            close_files(files)
             return
-        try:
-            line.send(facts, files)
-        except OSError:
-            self._refusing.add(nursery)
+        self._unsent.setdefault(nursery, deque()).append(Line(facts, files))
+        self._send(nursery)
+
+    def _send(self, nursery: int) -> None:
+        line, unsent = self._lines[nursery], self._unsent[nursery]
+        with contextlib.suppress(OSError):  # no room, or it is gone, which is heard
+            while unsent:
+                line.send(*unsent[0])
+                close_files(unsent.popleft().files)
+            del self._unsent[nursery]
+
+    def _send_rest(self) -> None:
+        for nursery in list(self._unsent):
+            self._send(nursery)
 
     def _drop(self, nursery: int) -> None:
         line = self._lines.pop(nursery, None)
         if line is not None:
             line.close()
+        for order in self._unsent.pop(nursery, ()):
+            close_files(order.files)
         self._roots.pop(nursery, None)  # a root without its line ends, or is ended as a stranger
-        self._refusing.discard(nursery)  # the next root of the worker has the same number
 
     def _start_root(self, nursery: int, environment: str) -> None:
         ours, theirs = socket.socketpair()

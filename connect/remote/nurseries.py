@@ -16,7 +16,7 @@ retired: it forks no more and ends with the last of its processes.
 
 Whoever was to be killed and is not gone in time is stuck in the kernel and given up, if its nursery says that it has
 killed it. If the nursery says nothing it is itself killed, with all it has forked; and so is a root that does not say
-that it has killed a nursery.
+that it has killed a nursery. What they had forked has ended when they have, not before.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,8 @@ from math import inf
 from typing import NamedTuple, TypeAlias
 
 FIRST = 0
-"""The worker's own root; every other nursery has a negative number, and what the worker asks for a positive one."""
+"""The worker's first own root; every other nursery has a negative number, and what the worker asks for a positive one.
+No number is given twice."""
 
 WORKERS_OWN = ""
 """The environment that the worker itself runs in."""
@@ -39,6 +40,8 @@ ANSWER_S = 4.0  # for a nursery to say that it has killed: it may be forking man
 DEATH_S = 3.0  # for the kernel to end what was killed
 
 LEASE_OVER = "killed because its worker had lost its place in the group"
+
+STUCK = "it was killed and is stuck in the kernel"
 
 KILLED = 9
 """A wait status: by SIGKILL."""
@@ -113,13 +116,7 @@ class Died(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """A nursery has closed its end: it is gone, or as good as."""
-
-    nursery: int
-
-
-class Refused(NamedTuple):
-    """A nursery has taken no order: so much is unread that it must be standing still."""
+    """A nursery has closed its end: it is as good as gone, and its root tells when it is."""
 
     nursery: int
 
@@ -128,9 +125,7 @@ class Tick(NamedTuple):
     """Time passes; comes at least once a second."""
 
 
-Event: TypeAlias = (
-    Begun | Wanted | Leased | Unneeded | Unwanted | Ready | Unfit | Stale | Killed | Died | Lost | Refused | Tick
-)
+Event: TypeAlias = Begun | Wanted | Leased | Unneeded | Unwanted | Ready | Unfit | Stale | Killed | Died | Lost | Tick
 
 
 # -------------------------------------------------------------------- actions
@@ -204,7 +199,7 @@ class _Phase(Enum):
 
 
 class _Nursery:
-    __slots__ = ("number", "phase", "place", "root", "since")
+    __slots__ = ("kill_confirmed", "killed_at", "number", "phase", "place", "root", "since")
 
     def __init__(self, number: int, place: "_Place", since: float, root: int | None = None) -> None:
         self.number = number
@@ -212,6 +207,8 @@ class _Nursery:
         self.root = root  # that has forked it; None if it is one itself
         self.phase = _Phase.STARTING
         self.since = since
+        self.killed_at: float | None = None
+        self.kill_confirmed = False
 
     @property
     def is_root(self) -> bool:
@@ -247,15 +244,14 @@ class Nurseries:
         self._current: dict[_Place, int] = {}  # the nursery that forks for a plugin
         self._unfit_until: dict[_Place, float] = {}
         self._starts: dict[int, _Start] = {}
-        self._unconfirmed: dict[int, tuple[int, float]] = {}  # nurseries to be killed: by which root, since when
-        self._last = FIRST
+        self._last = FIRST + 1
         self._now = 0.0
         self._lease_until = inf
 
     @property
     def idle(self) -> bool:
         """Nothing is waited for with a limit."""
-        waits = any(each.phase is _Phase.STARTING for each in self._nurseries.values())
+        waits = any(each.phase is _Phase.STARTING or each.killed_at is not None for each in self._nurseries.values())
         return not waits and all(each.killed_at is None for each in self._starts.values())
 
     @property
@@ -298,16 +294,13 @@ class Nurseries:
                 yield from self._retire(event.nursery)
                 yield from self._replace(event.start)
             case Killed():
-                self._unconfirmed.pop(event.number, None)
-                if event.number in self._starts:
-                    self._starts[event.number].kill_confirmed = True
+                killed = self._starts.get(event.number) or self._nurseries.get(event.number)
+                if killed is not None:
+                    killed.kill_confirmed = True
             case Died():
                 yield from self._died(event)
             case Lost():
-                yield from self._lost(event.nursery)
-            case Refused():
-                yield from self._end_nursery(event.nursery)
-                yield from self._lost(event.nursery)
+                yield from self._closed(event.nursery)
             case Tick():
                 yield from self._tick()
 
@@ -316,7 +309,7 @@ class Nurseries:
     def _begin(self, environment: str) -> Iterator[Action]:
         if environment in self._roots:
             return
-        number = FIRST if environment == WORKERS_OWN else self._next()
+        number = self._next()
         self._roots[environment], self._wanted_at[environment] = number, self._now
         self._nurseries[number] = _Nursery(number, _Place(environment), self._now)
         yield StartRoot(number, environment)
@@ -337,8 +330,9 @@ class Nurseries:
         if self._unfit_until.get(place, 0.0) > self._now:
             yield self._fork(number, root)
             return
-        nursery = self._nurseries.get(self._current.get(place, FIRST))
-        if nursery is None or nursery.is_root:
+        current = self._current.get(place)
+        nursery = None if current is None else self._nurseries.get(current)
+        if nursery is None:
             new = self._current[place] = self._next()
             self._nurseries[new] = _Nursery(new, place, self._now, root)
             yield ForkNursery(new, place.plugin, root)
@@ -377,12 +371,15 @@ class Nurseries:
         nursery = self._nurseries.get(number)
         if nursery is None:
             return
-        nursery.phase = _Phase.RETIRED
-        if nursery.is_root and self._roots.get(nursery.place.environment) == number:
-            del self._roots[nursery.place.environment]
-        if self._current.get(nursery.place) == number:
-            del self._current[nursery.place]
+        self._forks_no_more(nursery)
         yield from self._release_if_idle(number)
+
+    def _forks_no_more(self, nursery: _Nursery) -> None:
+        nursery.phase = _Phase.RETIRED
+        if nursery.is_root and self._roots.get(nursery.place.environment) == nursery.number:
+            del self._roots[nursery.place.environment]
+        if self._current.get(nursery.place) == nursery.number:
+            del self._current[nursery.place]
 
     def _release_if_idle(self, number: int) -> Iterator[Action]:
         nursery = self._nurseries.get(number)
@@ -401,25 +398,34 @@ class Nurseries:
         yield from self._retire(number)
         yield from self._place_waiting(nursery.place)
 
-    def _lost(self, number: int) -> Iterator[Action]:
+    def _closed(self, number: int) -> Iterator[Action]:
+        nursery = self._nurseries.get(number)
+        if nursery is None or nursery.root not in self._nurseries or nursery.phase is _Phase.STARTING:
+            yield from self._lost(number)
+        elif nursery.killed_at is None:
+            yield self._kill_nursery(nursery, nursery.root)  # a process closes its files before its children are killed
+
+    def _lost(self, number: int, reason: str = "") -> Iterator[Action]:
         nursery = self._nurseries.get(number)
         if nursery is None:
             return
-        begun, reason = nursery.phase is not _Phase.STARTING, ""
+        begun = nursery.phase is not _Phase.STARTING
         gone = [start for start, each in self._starts.items() if each.nursery == number]
         if nursery.is_root:
-            self._unconfirmed = {each: by for each, by in self._unconfirmed.items() if by[0] != number}
             # Whoever waits for it cannot wait for the next as well, which may end in the same way.
             environment = nursery.place.environment
             waiting = (start for start, each in self._starts.items() if each.place.environment == environment)
             gone += [start for start in waiting if self._starts[start].nursery is None]
-            reason = "" if begun else f"the process that tasks are forked from did not start{_where(environment)}"
+            if not begun:
+                reason = f"the process that tasks are forked from did not start{_where(environment)}"
         for start in gone:
             yield from self._tell(start, KILLED, reason)
         if begun or nursery.is_root:
             yield from self._retire(number)
         else:
             yield from self._give_up(number)
+        for each in [each for each in self._nurseries.values() if each.root == number and each.killed_at is not None]:
+            yield from self._lost(each.number)
 
     # ------------------------------------------------------------------- ends
 
@@ -443,7 +449,6 @@ class Nurseries:
 
     def _died(self, event: Died) -> Iterator[Action]:
         if event.number < 0:
-            self._unconfirmed.pop(event.number, None)
             yield from self._lost(event.number)
         elif event.number in self._starts:
             yield from self._tell(event.number, event.status, event.reason)
@@ -468,44 +473,55 @@ class Nurseries:
         yield from self._end_lease()
         for nursery in list(self._nurseries.values()):
             limit_s = FIRST_S if nursery.is_root else IMPORT_S
-            if nursery.phase is _Phase.STARTING and self._now - nursery.since > limit_s:
+            if nursery.killed_at is not None:
+                yield from self._late(nursery, self._now - nursery.killed_at)
+            elif nursery.phase is _Phase.STARTING and self._now - nursery.since > limit_s:
                 yield from self._too_slow(nursery)
         for number, start in list(self._starts.items()):
             if start.killed_at is None or number not in self._starts:
                 continue
             waited = self._now - start.killed_at
             if start.kill_confirmed and waited > DEATH_S:
-                yield from self._tell(number, KILLED, "it was killed and is stuck in the kernel")
+                yield from self._tell(number, KILLED, STUCK)
             elif not start.kill_confirmed and waited > ANSWER_S:
                 yield from self._end_nursery(start.nursery)
-        for number, (root, since) in list(self._unconfirmed.items()):
-            if self._now - since > ANSWER_S:
-                del self._unconfirmed[number]
-                yield from self._end_nursery(root)
         yield from self._let_go()
 
     def _too_slow(self, nursery: _Nursery) -> Iterator[Action]:
         if nursery.root is None:
-            yield KillRoot(nursery.number)  # its end shows
+            yield self._kill_root(nursery)
             return
         yield Note(f"plugin {nursery.place.plugin} is not imported ahead: that takes more than {IMPORT_S:g} s")
-        yield self._kill_nursery(nursery.number, nursery.root)
+        yield Kill(nursery.root, nursery.number)
         yield from self._give_up(nursery.number)
 
     def _end_nursery(self, number: int | None) -> Iterator[Action]:
+        """Kill a nursery with all it has forked; its end shows."""
         nursery = None if number is None else self._nurseries.get(number)
-        if nursery is None:
+        if nursery is None or nursery.killed_at is not None:
             return
         yield Note("a process that tasks are forked from does not answer and is killed, with its tasks")
         if nursery.root is None:
-            yield KillRoot(nursery.number)
+            yield self._kill_root(nursery)
         else:
-            yield self._kill_nursery(nursery.number, nursery.root)
-            yield from self._lost(nursery.number)
+            yield self._kill_nursery(nursery, nursery.root)
 
-    def _kill_nursery(self, number: int, root: int) -> Kill:
-        self._unconfirmed[number] = root, self._now
-        return Kill(root, number)
+    def _kill_nursery(self, nursery: _Nursery, root: int) -> Kill:
+        nursery.killed_at = self._now
+        self._forks_no_more(nursery)
+        return Kill(root, nursery.number)
+
+    def _kill_root(self, root: _Nursery) -> KillRoot:
+        root.killed_at, root.kill_confirmed = self._now, True
+        return KillRoot(root.number)
+
+    def _late(self, nursery: _Nursery, waited: float) -> Iterator[Action]:
+        """It has been killed, and its end does not show."""
+        if nursery.kill_confirmed or nursery.root not in self._nurseries:  # who loses its root is killed by the kernel
+            if waited > DEATH_S:
+                yield from self._lost(nursery.number, STUCK)
+        elif waited > ANSWER_S:
+            yield from self._end_nursery(nursery.root)
 
 
 def _where(environment: str) -> str:

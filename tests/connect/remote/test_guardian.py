@@ -2,14 +2,12 @@
 
 import contextlib
 import os
-import select
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -164,16 +162,14 @@ def test_the_lease_ends_although_nobody_reads_what_the_guardian_has_to_say() -> 
         ask_for(worker, 2, "no_such_module:job")  # of which there is something to say
         time.sleep(1.0)
         worker.send({"do": "lease", "until": seconds_since_boot()})
-        ended = {line.facts["start"] for _ in range(2) for line in worker.receive() or []}
-        assert 1 in ended
+        assert 1 in {**ended(worker), **ended(worker)}
 
 
 def test_a_line_that_found_no_room_is_told_of_once_there_is_some() -> None:
     with guardian_to_read() as (worker, unread, output):
         fill(output)
         ask_for(worker, 1, "no_such_module:job")
-        lines = worker.receive()
-        assert lines is not None and lines[0].facts["start"] == 1, "it has ended, of which there was something to say"
+        assert ended(worker).keys() == {1}, "of which there was something to say"
         assert drained(unread).strip() == b""
         told = b""
 
@@ -211,20 +207,37 @@ def test_how_a_task_ended_is_told_though_its_nursery_has_ended_since(asked_meanw
         task = only_child(nursery)
         os.kill(guardian, signal.SIGSTOP)
         stream.close()
-        until(lambda: not Path(f"/proc/{task}").exists())
+        until(lambda: not Path(f"/proc/{task}").exists() and asleep(nursery))  # so it has said what it has seen
         os.kill(nursery, signal.SIGKILL)
         until(lambda: not Path(f"/proc/{nursery}").exists())
         if asked_meanwhile:
             ask_for(worker, 2, "task_plugins:job")
         os.kill(guardian, signal.SIGCONT)
-        ended: dict[int, int] = {}
-        while len(ended) < 1 + asked_meanwhile:
-            ended |= {line.facts["start"]: line.facts["status"] for line in worker.receive() or []}
-    assert ended[1] == EXIT_LOST_PARENT << 8
+        statuses: dict[int, int] = {}
+        while len(statuses) < 1 + asked_meanwhile:
+            statuses |= ended(worker)
+    assert statuses[1] == EXIT_LOST_PARENT << 8
 
 
-def test_a_nursery_that_takes_no_more_orders_is_killed_with_its_tasks() -> None:
-    """It stands still, and as many orders are unread as there is room for."""
+@pytest.mark.parametrize("root_too", [False, True])
+def test_no_task_is_called_dead_that_is_alive(root_too: bool) -> None:
+    """Its nursery stands still, and perhaps the root, which would have killed that."""
+    with guardian_to_read() as (worker, _, _):
+        stream = ask_for(worker, 1, "task_plugins:job")
+        stream.settimeout(DEADLINE_S)
+        assert stream.recv(1), "the task says hello"
+        root = only_child(only_child(os.getpid(), "guardian"))
+        nursery = only_child(root)
+        task = only_child(nursery)
+        for each in (nursery, root) if root_too else (nursery,):
+            os.kill(each, signal.SIGSTOP)
+        worker.send({"do": "kill", "start": 1})
+        assert ended(worker) == {1: signal.SIGKILL}
+        assert not alive(task) and not alive(nursery)
+
+
+def test_who_is_busy_forking_takes_the_rest_of_its_orders_later() -> None:
+    """More than there is room for in a line."""
     with guardian_to_read() as (worker, _, _):
         stream = ask_for(worker, 1, "task_plugins:job")
         stream.settimeout(DEADLINE_S)
@@ -232,42 +245,17 @@ def test_a_nursery_that_takes_no_more_orders_is_killed_with_its_tasks() -> None:
         nursery = only_child(only_child(only_child(os.getpid(), "guardian")))
         task = only_child(nursery)
         os.kill(nursery, signal.SIGSTOP)
-        numbers = count(2)
-        while not select.select([worker], [], [], 0.005)[0]:
-            ask_for(worker, next(numbers), "task_plugins:job").close()
-        ended: set[int] = set()
-        while 1 not in ended:
-            ended |= {line.facts["start"] for line in worker.receive() or []}
-        until(lambda: not alive(task) and not alive(nursery))
-
-
-def test_an_order_that_came_too_late_is_not_held_against_the_next_root(tmp_path: Path) -> None:
-    """Its number is that of the one before, whose end is heard in the same turn."""
-    plugin = tmp_path / "changing_plugin.py"
-    plugin.write_text("from task_plugins import job\n", encoding="ascii")
-    with guardian_to_read(tmp_path) as (worker, _, _):
-        stream = ask_for(worker, 1, "changing_plugin:job")
-        stream.settimeout(DEADLINE_S)
-        assert stream.recv(1), "the task says hello"
-        guardian = only_child(os.getpid(), "guardian")
-        root = only_child(guardian)
-        nursery = only_child(root)
-        os.kill(nursery, signal.SIGSTOP)
-        plugin.write_text("from task_plugins import job  # anew\n", encoding="ascii")
-        placed_anew = ask_for(worker, 2, "changing_plugin:job")
-        placed_anew.settimeout(DEADLINE_S)
-        ask_for(worker, 3, "no_such_module:job")
-        told = worker.receive()
-        assert told is not None and told[0].facts["start"] == 3, "so the order before has been given"
-        os.kill(guardian, signal.SIGSTOP)
-        sleeps = times_asleep(nursery)
+        numbers = range(2, 402)
+        for number in numbers:
+            ask_for(worker, number, "task_plugins:job").close()
+        ask_for(worker, 500, "no_such_module:job")
+        assert ended(worker).keys() == {500}, "so all orders before have been given"
         os.kill(nursery, signal.SIGCONT)
-        until(lambda: times_asleep(nursery) > sleeps)  # it has said that its plugin has changed
-        os.kill(root, signal.SIGKILL)
-        until(lambda: not alive(root) and not alive(nursery))
-        ask_for(worker, 4, "no_such_module:job")  # which its root would have forked
-        os.kill(guardian, signal.SIGCONT)
-        assert placed_anew.recv(1), "the next root does"
+        statuses: dict[int, int] = {}
+        while len(statuses) < len(numbers):
+            statuses |= ended(worker)
+        assert statuses == dict.fromkeys(numbers, EXIT_LOST_PARENT << 8)
+        assert alive(task)
 
 
 def test_lines_without_room_are_counted_in_front_of_those_that_follow() -> None:
@@ -293,12 +281,12 @@ MISSING = b"lines of the guardian that found no room and are missing here: "
 
 
 @contextlib.contextmanager
-def guardian_to_read(folder: Path = HERE) -> Iterator[tuple[OrderSocket, int, int]]:
+def guardian_to_read() -> Iterator[tuple[OrderSocket, int, int]]:
     """A guardian: how to ask it, and both ends of the pipe that it prints into."""
     ours, theirs = socket.socketpair()
     unread, output = os.pipe()
     command = [sys.executable, "-m", "tidemill.connect.remote.guardian", NAME_ROOM]
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), python_path(HERE)))}
+    environ = {**os.environ, **FOLDER}
     with theirs:
         process = subprocess.Popen(command, stdin=theirs, stdout=output, stderr=output, env=environ)
     ours.settimeout(DEADLINE_S)
@@ -319,10 +307,17 @@ def only_child(process: int, named: str = "") -> int:
     return found
 
 
-def times_asleep(process: int) -> int:
-    """How often it has begun to wait for something."""
-    status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
-    return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+def asleep(process: int) -> bool:
+    """Whether it waits for something."""
+    stat = Path(f"/proc/{process}/stat").read_text(encoding="ascii")
+    return stat.rpartition(")")[2].split()[0] == "S"
+
+
+def ended(worker: OrderSocket) -> dict[int, int]:
+    """Who has ended, and how, as far as it is there; waits for the first."""
+    lines = worker.receive()
+    assert lines is not None, "the guardian is gone"
+    return {line.facts["start"]: line.facts["status"] for line in lines}
 
 
 def drained(pipe: int) -> bytes:

@@ -163,53 +163,54 @@ def test_a_process_stuck_in_the_kernel_is_given_up_alone(forking: World) -> None
     assert forking.machine.idle
 
 
-def test_a_nursery_that_does_not_answer_is_killed_with_all_it_has_forked(forking: World) -> None:
+def test_what_a_killed_nursery_had_forked_has_ended_when_it_has(forking: World) -> None:
     forking.tell(n.Unwanted(1))
-    found = forking.wait(n.ANSWER_S + 0.1)
-    assert n.Kill(n.FIRST, -1) in found
-    assert {n.TellDied(1, n.KILLED), n.TellDied(2, n.KILLED)} <= set(found)
-    assert forking.tell(n.Wanted(3, A))[-1] == n.ForkNursery(-2, A)
+    assert n.Kill(n.FIRST, -1) in forking.wait(n.ANSWER_S + 0.1)
+    assert not forking.machine.idle
+    assert forking.wait(1.0) == [], "asked once"
+    assert forking.tell(n.Killed(-1)) == []
+    assert forking.tell(n.Wanted(3, A)) == [n.ForkNursery(-2, A)], "another forks meanwhile"
+    found = forking.tell(n.Died(-1, n.KILLED))
+    assert found == [n.TellDied(1, n.KILLED), n.TellDied(2, n.KILLED), n.Release(-1)]
 
 
-def test_a_nursery_that_takes_no_order_is_killed_with_all_it_has_forked(forking: World) -> None:
-    found = forking.tell(n.Refused(-1))
-    assert n.Kill(n.FIRST, -1) in found and found[-1] == n.Release(-1)
-    assert {n.TellDied(1, n.KILLED), n.TellDied(2, n.KILLED)} <= set(found)
-    assert forking.tell(n.Refused(-1)) == [], "it is known no longer"
-
-
-def test_a_root_that_takes_no_order_is_killed(forking: World) -> None:
-    found = forking.tell(n.Refused(n.FIRST))
-    assert n.KillRoot(n.FIRST) in found and found[-1] == n.Release(n.FIRST)
-    assert forking.tell(n.Wanted(3, A)) == [n.StartRoot(n.FIRST)]
+def test_a_nursery_stuck_in_the_kernel_is_given_up_alone(forking: World) -> None:
+    forking.tell(n.Unwanted(1))
+    forking.wait(n.ANSWER_S + 0.1)
+    forking.tell(n.Killed(-1))
+    assert forking.wait(n.DEATH_S - 0.1) == []
+    told, other, *_ = forking.wait(0.2)
+    assert isinstance(told, n.TellDied) and isinstance(other, n.TellDied) and "stuck" in told.reason
+    assert forking.tell(n.Wanted(3, B)) == [n.ForkNursery(-2, B)], "the root has nothing to do with it"
 
 
 def test_a_root_that_does_not_kill_a_nursery_is_killed_with_it(forking: World) -> None:
-    """Both stand still: of a task that nobody can kill otherwise it would be said that it is dead."""
-    forking.tell(n.Refused(-1))
-    assert not [action for action in forking.wait(n.ANSWER_S - 0.1) if isinstance(action, n.KillRoot)]
+    forking.tell(n.Unwanted(1))
+    forking.wait(n.ANSWER_S + 0.1)
+    assert forking.wait(n.ANSWER_S - 0.1) == []
     assert n.KillRoot(n.FIRST) in forking.wait(0.2)
-    assert n.KillRoot(n.FIRST) not in forking.wait(10.0), "once"
+    assert n.KillRoot(n.FIRST) not in forking.wait(0.1), "once"
+    found = forking.tell(n.Lost(n.FIRST))
+    assert found == [n.Release(n.FIRST), n.TellDied(1, n.KILLED), n.TellDied(2, n.KILLED), n.Release(-1)]
 
 
-def test_the_next_root_does_not_answer_for_the_one_before(forking: World) -> None:
-    forking.tell(n.Refused(-1))
+def test_no_root_answers_for_the_one_before(forking: World) -> None:
     forking.tell(n.Lost(n.FIRST))
-    assert forking.tell(n.Wanted(3, A)) == [n.StartRoot(n.FIRST)]
-    assert forking.wait(n.ANSWER_S + 1) == []
-
-
-@pytest.mark.parametrize("answer", [n.Killed(-1), n.Died(-1, 9)])
-def test_a_root_that_has_killed_a_nursery_stays(forking: World, answer: n.Event) -> None:
-    forking.tell(n.Refused(-1))
-    forking.tell(answer)
-    assert forking.wait(n.ANSWER_S + 1) == []
+    assert forking.tell(n.Wanted(3, B)) == [n.StartRoot(-2)], "whose number is another"
+    forking.tell(n.Ready(-2))
+    forking.tell(n.Unwanted(1))
+    assert n.Kill(n.FIRST, -1) in forking.wait(n.ANSWER_S + 0.1), "nobody is there who could"
+    found = forking.wait(n.ANSWER_S + n.DEATH_S)
+    assert {told.start for told in found if isinstance(told, n.TellDied)} == {1, 2}
+    assert not [action for action in found if isinstance(action, n.KillRoot)]
 
 
 def test_all_that_a_lost_nursery_has_forked_has_ended(forking: World) -> None:
     forking.tell(n.Wanted(3, B))
     forking.tell(n.Ready(-2))
-    assert forking.tell(n.Lost(-1))[:2] == [n.TellDied(1, n.KILLED), n.TellDied(2, n.KILLED)]
+    assert forking.tell(n.Lost(-1)) == [n.Kill(n.FIRST, -1)], "which has closed its line, and may live for a moment"
+    found = forking.tell(n.Died(-1, n.KILLED))
+    assert found == [n.TellDied(1, n.KILLED), n.TellDied(2, n.KILLED), n.Release(-1)]
     assert forking.tell(n.Wanted(4, A)) == [n.ForkNursery(-3, A)]
     assert forking.tell(n.Died(3, 0)) == [n.TellDied(3, 0)]
 
@@ -217,7 +218,7 @@ def test_all_that_a_lost_nursery_has_forked_has_ended(forking: World) -> None:
 def test_without_the_first_nursery_there_will_be_another(forking: World) -> None:
     assert forking.tell(n.Lost(n.FIRST)) == [n.Release(n.FIRST)]
     assert forking.tell(n.Lost(-1)) == [n.TellDied(1, n.KILLED), n.TellDied(2, n.KILLED), n.Release(-1)]
-    assert forking.tell(n.Wanted(3, A)) == [n.StartRoot(n.FIRST)]
+    assert forking.tell(n.Wanted(3, A)) == [n.StartRoot(-2)]
 
 
 def test_a_first_nursery_that_cannot_start_is_not_tried_for_ever() -> None:
@@ -225,10 +226,10 @@ def test_a_first_nursery_that_cannot_start_is_not_tried_for_ever() -> None:
     world.tell(n.Wanted(1, A))
     told, *_ = world.tell(n.Lost(n.FIRST))
     assert isinstance(told, n.TellDied) and "did not start" in told.reason
-    assert world.tell(n.Wanted(2, A)) == [n.StartRoot(n.FIRST)]
+    assert world.tell(n.Wanted(2, A)) == [n.StartRoot(-1)]
     assert world.wait(n.IMPORT_S + 1) == [], "nobody can do without it, so it has as long as a task has to call back"
     assert n.FIRST_S < ATTACH_TIMEOUT_S
-    assert world.wait(n.FIRST_S - n.IMPORT_S) == [n.KillRoot(n.FIRST)]
+    assert world.wait(n.FIRST_S - n.IMPORT_S) == [n.KillRoot(-1)]
 
 
 def test_one_that_is_slow_to_answer_is_not_killed_with_all_its_tasks(forking: World) -> None:
@@ -354,7 +355,7 @@ def _some_event(chance: Any, wanted: Any, forked: dict[int, int], alive: set[int
             alive.discard(nursery)
             for start in [start for start, each in forked.items() if each == nursery]:
                 forked.pop(start)
-            return chance.choice([n.Lost, n.Refused])(nursery)
+            return n.Lost(nursery)
         case 4:
             return n.Unwanted(chance.randrange(1, 20))
         case 5:
