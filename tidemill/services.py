@@ -228,13 +228,14 @@ class Cluster:
         return self.nodes[node]
 
     def start(self, timeout_s: float = 60) -> "Cluster":
-        """Start them all, and wait for all; raises ServiceError with the end of a log.
+        """Start all that do not run, and wait for all; raises ServiceError with the end of a log.
 
         Clients of a PLAINTEXT listener find every broker then, whichever they ask. Without that, one that asked two
         brokers in turn would take the other for gone (librdkafka fails what it had sent there: `_DESTROY_BROKER`).
         """
         for node in self.nodes.values():
-            node.begin()
+            if not node.running:
+                node.begin()
         for node in self.nodes.values():
             node.wait(timeout_s)
         if self._listener == "PLAINTEXT":

@@ -30,12 +30,13 @@ RACKS = {1: "a", 2: "b", 3: "a", 4: "b"}
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    settings = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+    settings = {"broker.heartbeat.interval.ms": "500"}
     racks = [RACKS[node] for node in (1, 2, 3)]
     found = Cluster("tools", tmp_path, free_ports(6), settings=settings, racks=racks)
     try:
         found.start()
-        found.add_broker(*free_ports(1), settings={"broker.rack": RACKS[4]}).start()
+        found.add_broker(*free_ports(1), settings={"broker.rack": RACKS[4]})
+        found.start()
         yield found
     finally:
         found.kill()

@@ -20,6 +20,7 @@ from tidemill.cluster.moving import (
     Situation,
     broker_rows,
     changed_since,
+    left_out,
     named,
     objections,
     progress,
@@ -118,6 +119,8 @@ def _balance(
         for each in wrong:
             complain(each)
         return 1
+    if away := left_out(situation):
+        complain(away)
     _show(situation, made, as_json=as_json)
     if dry_run:
         return 0
@@ -348,7 +351,7 @@ def _show(situation: Situation, made: BalancePlan, *, as_json: bool) -> None:
     if situation.ongoing:
         print(f"{len(situation.ongoing)} partitions are on the move already, and not in this plan")
     if not made.moves:
-        print("nothing to move: replicas and leaders are as even as they can be")
+        print("nothing to move: replicas and leaders are as even as they can be among the brokers that run")
         return
     table = new_table("broker", "replicas", "leaders", "data", "to copy")
     for row in rows:

@@ -36,6 +36,7 @@ class BrokerRow:
     """What a plan means for one broker."""
 
     node_id: int
+    fenced: bool
     replicas: tuple[int, int]
     leaders: tuple[int, int]
     size_bytes: tuple[int, int]
@@ -52,6 +53,7 @@ def broker_rows(situation: Situation, plan: BalancePlan) -> list[BrokerRow]:
     return [
         BrokerRow(
             node_id=node,
+            fenced=node in situation.holdings.away,
             replicas=(plan.replicas_before.get(node, 0), plan.replicas_after.get(node, 0)),
             leaders=(plan.leaders_before.get(node, 0), plan.leaders_after.get(node, 0)),
             size_bytes=(held[0][node], held[1][node]),
@@ -106,6 +108,12 @@ def objections(situation: Situation, plan: BalancePlan, leaving: Collection[int]
                 f"broker {node} would get {told_bytes(size)} and has room for {told_bytes(situation.free[node])}: "
                 "give it more, or drop data first"
             )
+
+
+def left_out(situation: Situation) -> str:
+    """Of brokers that get nothing because they are not there, if there are any: a sentence."""
+    away = ", ".join(map(str, sorted(situation.holdings.away)))
+    return away and f"fenced, so nothing is moved to it: broker {away}; start it, and plan again when it runs"
 
 
 def changed_since(moves: Iterable[Move], situation: Situation) -> list[Place]:

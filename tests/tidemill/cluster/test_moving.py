@@ -11,6 +11,7 @@ from tidemill.cluster.moving import (
     broker_rows,
     changed_since,
     incoming_bytes,
+    left_out,
     named,
     objections,
     progress,
@@ -45,6 +46,15 @@ def test_a_plan_is_told_for_each_broker() -> None:
     assert (rows[2].replicas, rows[2].incoming_bytes) == ((2, 2), 0)
     assert (rows[3].replicas, rows[3].size_bytes, rows[3].incoming_bytes) == ((0, 2), (0, 300), 300)
     assert rows[2].leaders[1] == rows[3].leaders[1] == 1
+
+
+def test_brokers_that_get_nothing_because_they_are_fenced_are_told() -> None:
+    found = situation((1, 2), (2, 1))
+    assert not left_out(found)
+    found = replace(found, holdings=replace(found.holdings, away=frozenset({3})))
+    assert "broker 3" in left_out(found)
+    rows = broker_rows(found, plan(found.holdings))
+    assert [row.fenced for row in rows] == [False, False, True]
 
 
 @pytest.mark.parametrize(
