@@ -62,7 +62,7 @@ log = structlog.get_logger("tidemill.connect.host")
 task_log = structlog.get_logger("tidemill.connect.task")
 
 ATTACH_TIMEOUT_S = 60.0  # for the process to call back, a first import of everything included, under full load
-KILL_TIMEOUT_S = 8.0  # for the guardian to kill everything before it is killed itself; it gives up on a task in half
+KILL_TIMEOUT_S = 8.0  # for the guardian to kill everything before it is killed itself, and nurseries before that
 END_TIMEOUT_S = 30.0  # for a process that has closed its stream to end, with its threads and what it does at exit
 ANSWERED_S = 2.0  # the same for one that has answered a question, which somebody waits for
 SAMPLE_INTERVAL_S = 2.0  # between looks at memory and processor time

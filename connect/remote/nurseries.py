@@ -37,6 +37,7 @@ UNFIT_S = 30.0  # before it is tried again to import a plugin ahead
 IMPORT_S = 20.0  # for a plugin to be imported ahead
 FIRST_S = 55.0  # for the first nursery, without which there are no tasks; the worker waits for a task for 60 s
 ANSWER_S = 4.0  # for a nursery to say that it has killed: it may be forking many, and all of them pay for its delay
+ROOT_ANSWER_S = 2.0  # for a root to say so of a nursery: it forks little, and the worker waits for both of them
 DEATH_S = 3.0  # for the kernel to end what was killed
 
 LEASE_OVER = "killed because its worker had lost its place in the group"
@@ -244,6 +245,7 @@ class Nurseries:
         self._current: dict[_Place, int] = {}  # the nursery that forks for a plugin
         self._unfit_until: dict[_Place, float] = {}
         self._starts: dict[int, _Start] = {}
+        self._unanswered: dict[int, tuple[int, float]] = {}  # nurseries to be killed: by which root, since when
         self._last = FIRST + 1
         self._now = 0.0
         self._lease_until = inf
@@ -252,7 +254,7 @@ class Nurseries:
     def idle(self) -> bool:
         """Nothing is waited for with a limit."""
         waits = any(each.phase is _Phase.STARTING or each.killed_at is not None for each in self._nurseries.values())
-        return not waits and all(each.killed_at is None for each in self._starts.values())
+        return not waits and not self._unanswered and all(each.killed_at is None for each in self._starts.values())
 
     @property
     def lease_end(self) -> float | None:
@@ -294,9 +296,10 @@ class Nurseries:
                 yield from self._retire(event.nursery)
                 yield from self._replace(event.start)
             case Killed():
+                self._unanswered.pop(event.number, None)
                 killed = self._starts.get(event.number) or self._nurseries.get(event.number)
                 if killed is not None:
-                    killed.kill_confirmed = True
+                    killed.killed_at, killed.kill_confirmed = self._now, True
             case Died():
                 yield from self._died(event)
             case Lost():
@@ -449,6 +452,7 @@ class Nurseries:
 
     def _died(self, event: Died) -> Iterator[Action]:
         if event.number < 0:
+            self._unanswered.pop(event.number, None)
             yield from self._lost(event.number)
         elif event.number in self._starts:
             yield from self._tell(event.number, event.status, event.reason)
@@ -485,6 +489,10 @@ class Nurseries:
                 yield from self._tell(number, KILLED, STUCK)
             elif not start.kill_confirmed and waited > ANSWER_S:
                 yield from self._end_nursery(start.nursery)
+        for number, (root, since) in list(self._unanswered.items()):
+            if self._now - since > ROOT_ANSWER_S:
+                del self._unanswered[number]
+                yield from self._end_nursery(root)
         yield from self._let_go()
 
     def _too_slow(self, nursery: _Nursery) -> Iterator[Action]:
@@ -492,7 +500,7 @@ class Nurseries:
             yield self._kill_root(nursery)
             return
         yield Note(f"plugin {nursery.place.plugin} is not imported ahead: that takes more than {IMPORT_S:g} s")
-        yield Kill(nursery.root, nursery.number)
+        yield self._kill_nursery(nursery, nursery.root)
         yield from self._give_up(nursery.number)
 
     def _end_nursery(self, number: int | None) -> Iterator[Action]:
@@ -508,6 +516,7 @@ class Nurseries:
 
     def _kill_nursery(self, nursery: _Nursery, root: int) -> Kill:
         nursery.killed_at = self._now
+        self._unanswered[nursery.number] = root, self._now
         self._forks_no_more(nursery)
         return Kill(root, nursery.number)
 
@@ -517,11 +526,9 @@ class Nurseries:
 
     def _late(self, nursery: _Nursery, waited: float) -> Iterator[Action]:
         """It has been killed, and its end does not show."""
-        if nursery.kill_confirmed or nursery.root not in self._nurseries:  # who loses its root is killed by the kernel
-            if waited > DEATH_S:
-                yield from self._lost(nursery.number, STUCK)
-        elif waited > ANSWER_S:
-            yield from self._end_nursery(nursery.root)
+        gone_with_its_root = nursery.root is not None and nursery.root not in self._nurseries
+        if waited > DEATH_S and (nursery.kill_confirmed or gone_with_its_root):
+            yield from self._lost(nursery.number, STUCK)
 
 
 def _where(environment: str) -> str:
