@@ -115,12 +115,12 @@ def _balance(
         return await _carry_out(_Moving(client, Reassigner(client), throttle, unfinished), made, drain)
 
     situation, made = _run(planned, bootstrap, command_config, unfinished)
+    if away := left_out(situation, drain):
+        complain(away)
     if wrong := list(objections(situation, made, drain)):
         for each in wrong:
             complain(each)
         return 1
-    if away := left_out(situation):
-        complain(away)
     _show(situation, made, as_json=as_json)
     if dry_run:
         return 0

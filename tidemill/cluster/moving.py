@@ -110,10 +110,10 @@ def objections(situation: Situation, plan: BalancePlan, leaving: Collection[int]
             )
 
 
-def left_out(situation: Situation) -> str:
-    """Of brokers that get nothing because they are not there, if there are any: a sentence."""
-    away = ", ".join(map(str, sorted(situation.holdings.away)))
-    return away and f"fenced, so nothing is moved to it: broker {away}; start it, and plan again when it runs"
+def left_out(situation: Situation, leaving: Collection[int]) -> str:
+    """Of brokers that get nothing because they are not there, and do not leave, if there are any: a sentence."""
+    away = ", ".join(map(str, sorted(situation.holdings.away.difference(leaving))))
+    return away and f"fenced, so nothing is moved there: broker {away}; start it, or drain and unregister it"
 
 
 def changed_since(moves: Iterable[Move], situation: Situation) -> list[Place]:

@@ -168,7 +168,7 @@ def unthrottled(cluster: Cluster) -> None:
 def told_as_fenced(node: int, *here: str) -> None:
     """The broker that is asked hears a moment later that another has gone."""
     deadline = time.monotonic() + 30
-    while f"fenced, so nothing is moved to it: broker {node}" not in (said := run(*here, "--dry-run").stderr):
+    while f"fenced, so nothing is moved there: broker {node}" not in (said := run(*here, "--dry-run").stderr):
         assert time.monotonic() < deadline, said
         time.sleep(0.1)
 

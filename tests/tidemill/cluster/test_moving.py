@@ -50,9 +50,10 @@ def test_a_plan_is_told_for_each_broker() -> None:
 
 def test_brokers_that_get_nothing_because_they_are_fenced_are_told() -> None:
     found = situation((1, 2), (2, 1))
-    assert not left_out(found)
+    assert not left_out(found, ())
     found = replace(found, holdings=replace(found.holdings, away=frozenset({3})))
-    assert "broker 3" in left_out(found)
+    assert "broker 3" in left_out(found, ()) and "broker 3" in left_out(found, (1,))
+    assert not left_out(found, (3,)), "it is to get nothing"
     rows = broker_rows(found, plan(found.holdings))
     assert [row.fenced for row in rows] == [False, False, True]
 
