@@ -33,6 +33,7 @@ from tidemill.connect.remote.line_output import LineOutput
 from tidemill.connect.remote.orders import Line, OrderSocket, close_files
 from tidemill.connect.remote.process_ties import (
     adopt_orphans,
+    children,
     die_with_parent,
     rename,
     share_memory_arenas,
@@ -157,11 +158,14 @@ class Nursery:
 
     def _kill(self, number: int) -> None:
         pid = self._pids.get(number)
-        if pid is not None:
-            for kill in (os.killpg, os.kill):
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    kill(pid, signal.SIGKILL)
-            self._say({"said": "killed", "number": number})
+        if pid is None:
+            return
+        if number < 0:  # a nursery may be held in the kernel, and its tasks live until it is gone
+            _signal(pid, signal.SIGSTOP)  # it forks none meanwhile
+            for task in list(children(pid)):
+                _signal(task, signal.SIGKILL)
+        _signal(pid, signal.SIGKILL)
+        self._say({"said": "killed", "number": number})
 
     def _collect(self) -> None:
         with contextlib.suppress(ChildProcessError):
@@ -186,6 +190,13 @@ class Nursery:
 
     def _is_stale(self) -> bool:
         return any(_stamp(each.path) != each for each in self._watched)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    """To a process and to its group, if it leads one."""
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(pid, number)
 
 
 # ---------------------------------------------------------------- the children

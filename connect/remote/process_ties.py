@@ -54,11 +54,14 @@ def end(pid: int) -> None:
         os.kill(pid, SIGKILL)
 
 
-def children() -> Iterator[int]:
-    """The children of this process, where /proc tells; those that are dead and not collected included."""
-    me = os.getpid()
+def children(process: int = 0) -> Iterator[int]:
+    """The children of this process or another, where /proc tells; those that are dead and not collected included.
+
+    Of one that has threads only those that its first thread has started.
+    """
+    whose = process or os.getpid()
     try:
-        with open(f"/proc/{me}/task/{me}/children", "rb") as file:  # not every kernel has it
+        with open(f"/proc/{whose}/task/{whose}/children", "rb") as file:  # not every kernel has it
             yield from map(int, file.read().split())
         return
     except OSError:
@@ -74,7 +77,7 @@ def children() -> Iterator[int]:
                 parent = int(file.read().rpartition(b")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             continue  # gone meanwhile
-        if parent == me:
+        if parent == whose:
             yield int(name)
 
 

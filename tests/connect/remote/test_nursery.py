@@ -1,5 +1,6 @@
 """A nursery, under orders of a test"""
 
+import ctypes
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from tests.connect.conftest import python_path
+from tests.connect.remote.test_host import parent_of
 from tidemill.connect.loader import GROUP
 from tidemill.connect.remote import plugin_pb2 as pb
 from tidemill.connect.remote.frames import FrameReader, frame
@@ -28,6 +30,12 @@ pytestmark = [
 
 HERE = Path(__file__).parent
 DEADLINE_S = 30.0
+
+LIBC = ctypes.CDLL(None)
+LIBC.ptrace.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+LIBC.ptrace.restype = ctypes.c_long
+PTRACE_CONT, PTRACE_SEIZE, PTRACE_O_TRACEEXIT = 7, 0x4206, 0x40
+WAIT_ALL = 0x40000000  # __WALL: also for who is not a child
 
 _said: WeakKeyDictionary[OrderSocket, list[Line]] = WeakKeyDictionary()
 """What has come together with something before it."""
@@ -45,13 +53,14 @@ class Guardian:
         ours.settimeout(DEADLINE_S)
         self.first = OrderSocket(ours)
         self._numbers = iter(range(1, 1000))
+        self.last_nursery = 0
 
     def nursery(self, plugin: str) -> OrderSocket:
         ours, theirs = socket.socketpair()
         ours.settimeout(DEADLINE_S)
         with theirs:
-            number = -next(self._numbers)
-            self.first.send({"do": "nursery", "number": number, "plugin": plugin}, (theirs.fileno(),))
+            self.last_nursery = -next(self._numbers)
+            self.first.send({"do": "nursery", "number": self.last_nursery, "plugin": plugin}, (theirs.fileno(),))
         return OrderSocket(ours)
 
     def drop(self, nursery: OrderSocket) -> None:
@@ -139,6 +148,27 @@ def test_a_task_is_killed_when_it_is_ordered(guardian: Guardian) -> None:
         assert heard(guardian.first) == {"said": "died", "number": number, "status": signal.SIGKILL}
         assert gone(pid)
         guardian.first.send({"do": "kill", "number": number})  # nobody any more
+
+
+def test_the_tasks_of_a_nursery_that_the_kernel_holds_are_killed_with_it(guardian: Guardian) -> None:
+    """A debugger holds it here, on its way out; a file system that does not answer would, too."""
+    line = guardian.nursery("task_plugins:job")
+    assert heard(line)["said"] == "ready"
+    _, stream = guardian.fork(line)
+    task = hello(stream)
+    nursery = parent_of(task)
+    if LIBC.ptrace(PTRACE_SEIZE, nursery, None, PTRACE_O_TRACEEXIT):
+        pytest.skip("no process may be traced here")
+    try:
+        guardian.first.send({"do": "kill", "number": guardian.last_nursery})
+        assert heard(guardian.first)["said"] == "killed"
+        until_gone(task)
+        assert not gone(nursery)
+    finally:
+        os.kill(nursery, signal.SIGKILL)
+        while os.WIFSTOPPED(os.waitpid(nursery, WAIT_ALL)[1]):  # each stop on its way is to be let go by itself
+            LIBC.ptrace(PTRACE_CONT, nursery, None, None)
+    assert heard(guardian.first)["said"] == "died"
 
 
 def test_a_nursery_takes_its_tasks_with_it(guardian: Guardian) -> None:
