@@ -5,7 +5,9 @@ at which the slot's stream begins. The server waits for every transaction that i
 so the question is asked without blocking: the caller hears that it takes long, and may give up.
 """
 
+import contextlib
 import select
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,7 +20,7 @@ from tidemill.connect.plugins.postgres.lsn import parse_lsn
 WAITING_INTERVAL_S: Final = 0.5
 
 CANCEL_TIMEOUT_S: Final = 10.0
-"""For the server to hear that nobody waits any more: what is not cancelled, it goes on to make."""
+"""For the server to hear that nobody waits any more, and to let go: what is not cancelled, it goes on to make."""
 
 Waiting = Callable[[], None]
 """Called again and again while the server takes its time; ends the attempt by raising."""
@@ -64,7 +66,10 @@ def drop_slot(connection: psycopg.Connection[Any], name: str) -> None:
 
 
 def patiently(connection: psycopg.Connection[Any], command: sql.Composable, waiting: Waiting) -> pq.abc.PGresult:
-    """Run a command that may take long, calling `waiting` all the while; what it raises cancels the command."""
+    """Run a command that may take long, calling `waiting` all the while.
+
+    What that raises cancels the command; the server has cleaned up after it when this raises the same.
+    """
     pgconn = connection.pgconn
     pgconn.send_query(command.as_bytes(connection))
     pgconn.flush()
@@ -77,6 +82,7 @@ def patiently(connection: psycopg.Connection[Any], command: sql.Composable, wait
                 waiting()
     except BaseException:
         connection.cancel_safe(timeout=CANCEL_TIMEOUT_S)
+        _await_end(pgconn)
         connection.close()
         raise
     result = pgconn.get_result()
@@ -87,3 +93,15 @@ def patiently(connection: psycopg.Connection[Any], command: sql.Composable, wait
     if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
         raise psycopg.errors.error_from_result(result)
     return result
+
+
+def _await_end(pgconn: pq.abc.PGconn) -> None:
+    """Until the server takes the next command: a slot that it was making is in the way of a new one until then."""
+    deadline = time.monotonic() + CANCEL_TIMEOUT_S
+    with contextlib.suppress(psycopg.Error):  # the connection is about to be closed anyway
+        while pgconn.is_busy() or pgconn.get_result() is not None:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return
+            if pgconn.is_busy() and select.select([pgconn.socket], [], [], left_s)[0]:
+                pgconn.consume_input()

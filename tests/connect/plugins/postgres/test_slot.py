@@ -1,5 +1,8 @@
 """Making slots: patience, and what newer servers can do"""
 
+import os
+import signal
+import threading
 from contextlib import closing
 from typing import Any
 
@@ -21,6 +24,9 @@ def test_making_a_slot_can_be_given_up(database: Any) -> None:
         pass
 
     def waiting() -> None:
+        server = exporter.info.backend_pid
+        os.kill(server, signal.SIGSTOP)  # so it is slow to let go of what it was making
+        threading.Timer(1.0, os.kill, (server, signal.SIGCONT)).start()
         raise GivenUp
 
     with psycopg.connect(database.dsn) as writer:
