@@ -1,8 +1,5 @@
 """Making slots: patience, and what newer servers can do"""
 
-import os
-import signal
-import threading
 from contextlib import closing
 from typing import Any
 
@@ -24,9 +21,7 @@ def test_making_a_slot_can_be_given_up(database: Any) -> None:
         pass
 
     def waiting() -> None:
-        server = exporter.info.backend_pid
-        os.kill(server, signal.SIGSTOP)  # so it is slow to let go of what it was making
-        threading.Timer(1.0, os.kill, (server, signal.SIGCONT)).start()
+        _stand_still(database, exporter.info.backend_pid)  # so it is slow to let go of what it was making
         raise GivenUp
 
     with psycopg.connect(database.dsn) as writer:
@@ -37,6 +32,12 @@ def test_making_a_slot_can_be_given_up(database: Any) -> None:
         made = create_slot(exporter, database.name, export=False)
     assert made.name == ""
     assert isinstance(made, ExportedSnapshot) and made.lsn > 0
+
+
+def _stand_still(database: Any, backend: int) -> None:
+    """A second of standing still, ordered through the server: in a container its numbers are others."""
+    still = f"kill -STOP {backend}; (sleep 1; kill -CONT {backend}) </dev/null >/dev/null 2>&1 &"
+    database.run(f"COPY (SELECT 1 WHERE false) TO PROGRAM '{still}'")
 
 
 def test_a_slot_that_standbys_keep(database: Any) -> None:
