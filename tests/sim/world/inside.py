@@ -65,7 +65,11 @@ class Nodes:
 
 
 class OneLeaderPerEpoch:
-    """No two brokers ever lead a partition in one epoch, and no two controllers the quorum."""
+    """No two brokers ever lead a partition in one epoch, and no two controllers the quorum.
+
+    A controller leads once its log has its own epoch. By then its disk knows that it has been elected; before, it has
+    told nobody, and may begin anew in the epoch before.
+    """
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
@@ -84,8 +88,10 @@ class OneLeaderPerEpoch:
                     )
         for node in self._nodes.nodes:
             place = None if node.inside is None else node.inside.place
-            if place is not None and place.member.machine.leads:
-                epoch = place.member.machine.epoch
+            if place is None or not place.member.machine.leads:
+                continue
+            epoch = place.member.machine.epoch
+            if place.store.epochs.latest == epoch:
                 first = self._controllers.setdefault(epoch, node.node_id)
                 if first != node.node_id:
                     raise Violation(f"two controllers lead in epoch {epoch}: {first} and {node.node_id}")
