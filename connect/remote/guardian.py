@@ -35,7 +35,7 @@ from typing import NoReturn
 
 from tidemill.connect.remote import nurseries as n
 from tidemill.connect.remote.orders import Facts, Line, OrderSocket, close_files
-from tidemill.connect.remote.process_ties import EXIT_LOST_PARENT, NAME_ROOM, adopt_orphans, children, end, rename
+from tidemill.connect.remote.process_ties import EXIT_LOST_PARENT, NAME_ROOM, adopt_orphans, children, end_tree, rename
 from tidemill.core.runtime.clock import seconds_since_boot
 
 LIFELINE_FD = 0
@@ -179,7 +179,7 @@ class Guardian:
                 self._order(nursery, {"do": "kill", "number": number})
             case n.KillRoot(nursery):
                 if nursery in self._roots:
-                    end(self._roots[nursery])
+                    end_tree(self._roots[nursery])
             case n.Release(nursery):
                 self._drop(nursery)
             case n.TellDied():
@@ -250,7 +250,7 @@ class Guardian:
                 self._end()
 
     def _sweep(self) -> None:
-        """Kill all who have lost their task, and whoever loses its parent by that.
+        """Kill all who have lost their task, and what they have started.
 
         In every turn: a nursery that dies closes its line before the kernel kills its tasks, and what they had started
         comes after that, when nothing more is told.
@@ -265,7 +265,7 @@ class Guardian:
                 self._stuck |= strangers
                 return
             for pid in strangers:
-                end(pid)
+                end_tree(pid)
             time.sleep(PAUSE_S)
 
     def _end(self) -> NoReturn:
@@ -274,9 +274,9 @@ class Guardian:
             self._drop(number)  # nurseries end by that too, where /proc does not tell of children
         while True:
             for pid in children():
-                end(pid)
+                end_tree(pid)
             try:
-                os.waitpid(-1, 0)  # its children become ours now, and are killed in the next round
+                os.waitpid(-1, 0)  # what it has left of children is ours now, and killed in the next round
             except ChildProcessError:
                 os._exit(EXIT_LOST_PARENT)
 

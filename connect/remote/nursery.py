@@ -33,8 +33,8 @@ from tidemill.connect.remote.line_output import LineOutput
 from tidemill.connect.remote.orders import Line, OrderSocket, close_files
 from tidemill.connect.remote.process_ties import (
     adopt_orphans,
-    children,
     die_with_parent,
+    end_tree,
     rename,
     share_memory_arenas,
     threads,
@@ -160,11 +160,8 @@ class Nursery:
         pid = self._pids.get(number)
         if pid is None:
             return
-        if number < 0:  # a nursery may be held in the kernel, and its tasks live until it is gone
-            _signal(pid, signal.SIGSTOP)  # it forks none meanwhile
-            for task in list(children(pid)):
-                _signal(task, signal.SIGKILL)
-        _signal(pid, signal.SIGKILL)
+        end_tree(pid)
+        _kill_group(pid)  # where nobody tells what is below it
         self._say({"said": "killed", "number": number})
 
     def _collect(self) -> None:
@@ -178,8 +175,7 @@ class Nursery:
                     continue  # the plugin started it at import
                 del self._pids[number]
                 if number > 0:
-                    with contextlib.suppress(ProcessLookupError, PermissionError):
-                        os.killpg(pid, signal.SIGKILL)
+                    _kill_group(pid)
                 self._say({"said": "died", "number": number, "status": status})
 
     def _say(self, facts: dict[str, object], files: Sequence[int] = ()) -> None:
@@ -192,11 +188,9 @@ class Nursery:
         return any(_stamp(each.path) != each for each in self._watched)
 
 
-def _signal(pid: int, number: signal.Signals) -> None:
-    """To a process and to its group, if it leads one."""
-    for kill in (os.killpg, os.kill):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            kill(pid, number)
+def _kill_group(leader: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
 
 
 # ---------------------------------------------------------------- the children

@@ -12,12 +12,12 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from signal import SIGKILL, SIGSTOP
 
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 M_ARENA_MAX = -8
-SIGKILL = 9
 SWEEPS = 10  # through all processes: what is not found gone by then cannot be killed, or begets faster than we kill
 PAUSE_S = 0.005  # between them
 NICE = 5
@@ -52,6 +52,21 @@ def end(pid: int) -> None:
     """Kill a process; one that has changed its user, as `sudo` does, cannot be and is let be."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, SIGKILL)
+
+
+def end_tree(pid: int) -> None:
+    """Kill a process and all that is below it, whatever the kernel does.
+
+    It tells the children of a process of its end when that is gone, which a file system that does not answer may hold
+    up. Each is stopped before it is asked for its own, so that none is started meanwhile.
+    """
+    found = [pid]
+    for each in found:  # which grows meanwhile
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(each, SIGSTOP)
+        found += children(each)
+    for each in reversed(found):
+        end(each)
 
 
 def children(process: int = 0) -> Iterator[int]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.connect.conftest import python_path
+from tests.connect.remote.held_processes import held
 from tidemill.connect.remote.guardian import Notes
 from tidemill.connect.remote.orders import OrderSocket
 from tidemill.connect.remote.process_ties import EXIT_LOST_PARENT, NAME_ROOM, end
@@ -234,6 +235,24 @@ def test_no_task_is_called_dead_that_is_alive(root_too: bool) -> None:
         worker.send({"do": "kill", "start": 1})
         assert ended(worker) == {1: signal.SIGKILL}
         assert not alive(task) and not alive(nursery)
+
+
+def test_nor_is_one_that_the_kernel_leaves_behind() -> None:
+    """It holds the nursery, and the root; both stand still, and are killed. Neither's end kills what it has forked."""
+    with guardian_to_read() as (worker, _, _):
+        stream = ask_for(worker, 1, "task_plugins:job")
+        stream.settimeout(DEADLINE_S)
+        assert stream.recv(1), "the task says hello"
+        root = only_child(only_child(os.getpid(), "guardian"))
+        nursery = only_child(root)
+        task = only_child(nursery)
+        with held(nursery, root):
+            for each in (nursery, root):
+                os.kill(each, signal.SIGSTOP)
+            worker.send({"do": "kill", "start": 1})
+            assert ended(worker) == {1: signal.SIGKILL}
+            assert not alive(task)
+            assert alive(nursery) and alive(root)
 
 
 def test_who_is_busy_forking_takes_the_rest_of_its_orders_later() -> None:

@@ -1,6 +1,5 @@
 """A nursery, under orders of a test"""
 
-import ctypes
 import os
 import signal
 import socket
@@ -16,6 +15,7 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from tests.connect.conftest import python_path
+from tests.connect.remote.held_processes import held
 from tests.connect.remote.test_host import parent_of
 from tidemill.connect.loader import GROUP
 from tidemill.connect.remote import plugin_pb2 as pb
@@ -30,12 +30,6 @@ pytestmark = [
 
 HERE = Path(__file__).parent
 DEADLINE_S = 30.0
-
-LIBC = ctypes.CDLL(None)
-LIBC.ptrace.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-LIBC.ptrace.restype = ctypes.c_long
-PTRACE_CONT, PTRACE_SEIZE, PTRACE_O_TRACEEXIT = 7, 0x4206, 0x40
-WAIT_ALL = 0x40000000  # __WALL: also for who is not a child
 
 _said: WeakKeyDictionary[OrderSocket, list[Line]] = WeakKeyDictionary()
 """What has come together with something before it."""
@@ -151,23 +145,16 @@ def test_a_task_is_killed_when_it_is_ordered(guardian: Guardian) -> None:
 
 
 def test_the_tasks_of_a_nursery_that_the_kernel_holds_are_killed_with_it(guardian: Guardian) -> None:
-    """A debugger holds it here, on its way out; a file system that does not answer would, too."""
     line = guardian.nursery("task_plugins:job")
     assert heard(line)["said"] == "ready"
     _, stream = guardian.fork(line)
     task = hello(stream)
     nursery = parent_of(task)
-    if LIBC.ptrace(PTRACE_SEIZE, nursery, None, PTRACE_O_TRACEEXIT):
-        pytest.skip("no process may be traced here")
-    try:
+    with held(nursery):
         guardian.first.send({"do": "kill", "number": guardian.last_nursery})
         assert heard(guardian.first)["said"] == "killed"
         until_gone(task)
         assert not gone(nursery)
-    finally:
-        os.kill(nursery, signal.SIGKILL)
-        while os.WIFSTOPPED(os.waitpid(nursery, WAIT_ALL)[1]):  # each stop on its way is to be let go by itself
-            LIBC.ptrace(PTRACE_CONT, nursery, None, None)
     assert heard(guardian.first)["said"] == "died"
 
 

@@ -32,6 +32,13 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+def is_dead(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def test_what_was_started_with_a_mark_is_found_by_it() -> None:
     environ = {**os.environ, "TIDEMILL_MARK": "mark-of-this-test"}
     with subprocess.Popen(["sh", "-c", "sleep 60 & echo $!; wait"], stdout=subprocess.PIPE, env=environ) as shell:
@@ -42,6 +49,17 @@ def test_what_was_started_with_a_mark_is_found_by_it() -> None:
         for pid in started:
             os.kill(pid, signal.SIGKILL)
     until(lambda: not set(ties.marked("TIDEMILL_MARK=mark-of-this-test")))
+
+
+def test_all_that_is_below_a_process_is_killed_with_it() -> None:
+    """What it would leave to another, too, and what is a group of its own."""
+    program = "(setsid sh -c 'echo $$; sleep 60 & echo $!; wait' & echo $!; wait) & wait"
+    with subprocess.Popen(["sh", "-c", program], stdout=subprocess.PIPE) as top:
+        assert top.stdout is not None
+        below = [int(top.stdout.readline()) for _ in range(3)]
+        ties.end_tree(top.pid)
+        assert top.wait() == -signal.SIGKILL
+    until(lambda: all(map(is_dead, below)))
 
 
 HOLDER = """
