@@ -68,7 +68,8 @@ def drop_slot(connection: psycopg.Connection[Any], name: str) -> None:
 def patiently(connection: psycopg.Connection[Any], command: sql.Composable, waiting: Waiting) -> pq.abc.PGresult:
     """Run a command that may take long, calling `waiting` all the while.
 
-    What that raises cancels the command; the server has cleaned up after it when this raises the same.
+    What that raises cancels the command. The server has cleaned up after it when this raises the same, unless it is out
+    of reach or busy with that for more than CANCEL_TIMEOUT_S.
     """
     pgconn = connection.pgconn
     pgconn.send_query(command.as_bytes(connection))
@@ -81,8 +82,9 @@ def patiently(connection: psycopg.Connection[Any], command: sql.Composable, wait
             else:
                 waiting()
     except BaseException:
-        connection.cancel_safe(timeout=CANCEL_TIMEOUT_S)
-        _await_end(pgconn)
+        with contextlib.suppress(psycopg.Error):  # what was raised is what is wrong
+            connection.cancel_safe(timeout=CANCEL_TIMEOUT_S)
+            _await_end(pgconn)
         connection.close()
         raise
     result = pgconn.get_result()
@@ -98,10 +100,9 @@ def patiently(connection: psycopg.Connection[Any], command: sql.Composable, wait
 def _await_end(pgconn: pq.abc.PGconn) -> None:
     """Until the server takes the next command: a slot that it was making is in the way of a new one until then."""
     deadline = time.monotonic() + CANCEL_TIMEOUT_S
-    with contextlib.suppress(psycopg.Error):  # the connection is about to be closed anyway
-        while pgconn.is_busy() or pgconn.get_result() is not None:
-            left_s = deadline - time.monotonic()
-            if left_s <= 0:
-                return
-            if pgconn.is_busy() and select.select([pgconn.socket], [], [], left_s)[0]:
-                pgconn.consume_input()
+    while pgconn.is_busy() or pgconn.get_result() is not None:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            return
+        if pgconn.is_busy() and select.select([pgconn.socket], [], [], left_s)[0]:
+            pgconn.consume_input()

@@ -1,6 +1,9 @@
 """Making slots: patience, and what newer servers can do"""
 
-from contextlib import closing
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -32,6 +35,53 @@ def test_making_a_slot_can_be_given_up(database: Any) -> None:
         made = create_slot(exporter, database.name, export=False)
     assert made.name == ""
     assert isinstance(made, ExportedSnapshot) and made.lsn > 0
+
+
+def test_why_a_slot_was_given_up_is_told_though_the_server_is_out_of_reach(database: Any) -> None:
+    database.run("CREATE TABLE a (id int PRIMARY KEY)")
+    given = database.config()
+
+    class GivenUp(Exception):
+        pass
+
+    def waiting() -> None:
+        door.close()
+        raise GivenUp
+
+    with (
+        _way_to(given["database.hostname"], int(given["database.port"])) as door,
+        psycopg.connect(database.dsn) as writer,
+    ):
+        writer.execute("INSERT INTO a VALUES (1)")
+        host, port = door.getsockname()
+        config = PostgresConfig.model_validate({**given, "database.hostname": host, "database.port": str(port)})
+        with closing(connect(config, replication="database")) as exporter, pytest.raises(GivenUp):
+            create_slot(exporter, database.name, waiting=waiting)
+
+
+@contextmanager
+def _way_to(host: str, port: int) -> Iterator[socket.socket]:
+    """Where a server can be reached, once, as long as the socket is open."""
+
+    def copy(source: socket.socket, sink: socket.socket) -> None:
+        with source, suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+    def let_in() -> None:
+        client, _ = door.accept()
+        server = socket.create_connection((host, port))
+        threads.extend(threading.Thread(target=copy, args=each) for each in ((client, server), (server, client)))
+        for each in threads[1:]:
+            each.start()
+
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        threads = [threading.Thread(target=let_in)]
+        threads[0].start()
+        yield door
+    for each in threads:
+        each.join()
 
 
 def _stand_still(database: Any, backend: int) -> None:
