@@ -32,7 +32,7 @@ SETTLE_S = 60
 
 
 class Member(threading.Thread):
-    """One consumer; `owned` and `read` are what it says of itself."""
+    """One consumer; `owned` and `read` are what it says of itself: what it has read once that is committed."""
 
     def __init__(self, address: str, topic: str, group: str) -> None:
         super().__init__(daemon=True)
@@ -81,8 +81,8 @@ class Confluent(Member):
                 error = message.error()
                 if error is not None:
                     raise KafkaException(error)
-                self.read.append((message.partition() or 0, message.offset() or 0))
                 consumer.commit(message, asynchronous=False)
+                self.read.append((message.partition() or 0, message.offset() or 0))
             self.owned = frozenset(position.partition for position in consumer.assignment())
         self.owned = frozenset()
         consumer.close()
@@ -109,8 +109,8 @@ class KafkaPython(Member):
             # sends a heartbeat again (with Apache Kafka too), so the polls until the first assignment are long.
             timeout_ms = 100 if consumer.assignment() else 5_000
             for position, records in consumer.poll(timeout_ms=timeout_ms).items():
-                self.read += [(position.partition, record.offset) for record in records]
                 consumer.commit()
+                self.read += [(position.partition, record.offset) for record in records]
             self.owned = frozenset(position.partition for position in consumer.assignment())
         self.owned = frozenset()
         consumer.close()
@@ -138,8 +138,8 @@ class Aiokafka(Member):
         try:
             while not self.leave.is_set():
                 for position, records in (await consumer.getmany(timeout_ms=100)).items():
-                    self.read += [(position.partition, record.offset) for record in records]
                     await consumer.commit()
+                    self.read += [(position.partition, record.offset) for record in records]
                 self.owned = frozenset(position.partition for position in consumer.assignment())
             self.owned = frozenset()
         finally:
@@ -227,9 +227,7 @@ def settle(members: list[Member]) -> None:
     """Wait until the members share all partitions, each having at least one."""
     until = time.monotonic() + SETTLE_S
     while time.monotonic() < until:
-        for member in members:
-            if member.failure is not None:
-                raise member.failure
+        fail_with(members)
         owned = [member.owned for member in members]
         if all(owned) and sorted(itertools.chain(*owned)) == list(range(PARTITIONS)):
             return
@@ -242,6 +240,19 @@ def write(address: str, topic: str, per_partition: int) -> None:
     for number, partition in itertools.product(range(per_partition), range(PARTITIONS)):
         producer.produce(topic, value=str(number), partition=partition)
     assert producer.flush(30) == 0
+
+
+def fail_with(members: list[Member]) -> None:
+    """Raise what has ended one of these."""
+    for member in members:
+        if member.failure is not None:
+            raise member.failure
+
+
+def read_by(members: list[Member]) -> list[tuple[int, int]]:
+    """What all of these have read."""
+    fail_with(members)
+    return list(itertools.chain(*(member.read for member in members)))
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
@@ -261,9 +272,9 @@ def test_three_libraries_share_a_topic(
         settle(members)
     write(address, topic, 20)
     expected = {(partition, offset) for partition in range(PARTITIONS) for offset in range(20)}
-    wait_for(lambda: sum(len(member.read) for member in members) >= len(expected), "not everything was read")
-    read = list(itertools.chain(*(member.read for member in members)))
-    assert sorted(read) == sorted(expected), "every record once"
+    wait_for(lambda: len(read_by(members)) >= len(expected), "not everything was read")
+    found = read_by(members)
+    assert sorted(found) == sorted(expected), "every record once"
     assert all(member.read for member in members)
 
     leaver, *stay = members
@@ -273,7 +284,7 @@ def test_three_libraries_share_a_topic(
 
     def distinct() -> int:
         """Who is slow to learn of the rebalance reads some again."""
-        return len(set(itertools.chain(*(member.read for member in members))))
+        return len(set(read_by(members)))
 
     wait_for(lambda: distinct() == PARTITIONS * 30, "not everything was read")
 
@@ -294,12 +305,12 @@ def test_kcat_shares_a_topic_and_hands_it_over(
     members = [start(Kcat), start(Confluent)]
     settle(members)
     write(address, topic, 20)
-    wait_for(lambda: sum(len(member.read) for member in members) >= 120, "not everything was read")
+    wait_for(lambda: len(read_by(members)) >= 120, "not everything was read")
     leaver, stays = members
     leaver.stop()
     settle([stays])
     write(address, topic, 10)
-    wait_for(lambda: sum(len(member.read) for member in members) >= 180, "not everything was read")
+    wait_for(lambda: len(read_by(members)) >= 180, "not everything was read")
     read = sorted(leaver.read + stays.read)
     assert read == [(partition, offset) for partition in range(PARTITIONS) for offset in range(30)], "every record once"
     assert leaver.read
@@ -354,14 +365,12 @@ def test_a_group_goes_on_after_the_broker_was_killed(tmp_path: Path) -> None:
             member.start()
         settle(members)
         write(address, topic, 5)
-        wait_for(lambda: sum(len(member.read) for member in members) >= 30, "not everything was read")
+        wait_for(lambda: len(read_by(members)) >= 30, "not everything was read")
         before = [member.owned for member in members]
         broker.kill()
         broker.start()
         write(address, topic, 5)
-        wait_for(
-            lambda: len(set(itertools.chain(*(member.read for member in members)))) >= 60, "not everything was read"
-        )
+        wait_for(lambda: len(set(read_by(members))) >= 60, "not everything was read")
         settle(members)
         assert [member.owned for member in members] == before, "the group went on in the generation it was in"
         for member in members:
