@@ -258,7 +258,7 @@ class Guardian:
         deadline = time.monotonic() + SWEEP_S
         while True:
             self._collect()
-            strangers = set(children()) - self._stuck - set(self._roots.values())
+            strangers = children() - self._stuck - set(self._roots.values())
             if not strangers:
                 return
             if time.monotonic() > deadline:

@@ -11,13 +11,14 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from signal import SIGKILL, SIGSTOP
+from collections.abc import Iterator, Sequence, Set
+from signal import SIGKILL
 
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 M_ARENA_MAX = -8
+LEVELS_MAX = 100  # of processes below one that is killed; there is no end of them where one may not be, and forks
 SWEEPS = 10  # through all processes: what is not found gone by then cannot be killed, or begets faster than we kill
 PAUSE_S = 0.005  # between them
 NICE = 5
@@ -28,6 +29,7 @@ OOM_SCORE = 500
 """Of a task, for the kernel's choice when the machine runs out of memory: it, before a worker or a broker."""
 
 PF_EXITING = 0x4  # of the kernel's flags of a process
+LISTS_CHILDREN = os.path.exists("/proc/thread-self/children")  # not every kernel does
 GONE = (b"Z", b"X")  # states of what holds nothing any more
 
 EXIT_LOST_PARENT = 75  # as task_spec.EXIT_LOST_WORKER, which is not imported: the guardian stays small
@@ -58,42 +60,47 @@ def end_tree(pid: int) -> None:
     """Kill a process and all that is below it, whatever the kernel does.
 
     It tells the children of a process of its end when that is gone, which a file system that does not answer may hold
-    up. Each is stopped before it is asked for its own, so that none is started meanwhile.
+    up. Children are looked for before and after the kill: with that, some are handed to another at once, and a fork
+    that it does not break off has come to its end by then.
     """
-    found = [pid]
-    for each in found:  # which grows meanwhile
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(each, SIGSTOP)
-        found += children(each)
-    for each in reversed(found):
-        end(each)
+    found: set[int] = set()
+    new = {pid}
+    for _ in range(LEVELS_MAX):
+        if not new:
+            return
+        below = children_of(new)
+        for each in new:
+            end(each)
+        found |= new
+        new = (below | children_of(found)) - found  # who ended by itself meanwhile may have left some to one of these
 
 
-def children(process: int = 0) -> Iterator[int]:
-    """The children of this process or another, where /proc tells; those that are dead and not collected included.
+def children() -> set[int]:
+    """The children of this process, where /proc tells; those that are dead and not collected included."""
+    return children_of({os.getpid()})
 
-    Of one that has threads only those that its first thread has started.
-    """
-    whose = process or os.getpid()
-    try:
-        with open(f"/proc/{whose}/task/{whose}/children", "rb") as file:  # not every kernel has it
-            yield from map(int, file.read().split())
-        return
-    except OSError:
-        pass
-    try:
-        names = [name for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return
-    for name in names:
-        try:
-            with open(f"/proc/{name}/stat", "rb") as file:
-                # The command's name, in brackets, may hold anything; state and parent follow the last bracket.
-                parent = int(file.read().rpartition(b")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
-            continue  # gone meanwhile
-        if parent == whose:
-            yield int(name)
+
+def children_of(processes: Set[int]) -> set[int]:
+    """The children of any of these processes, as `children`."""
+    if not LISTS_CHILDREN:
+        return _children_by_parent(processes)
+    found: set[int] = set()
+    for pid in processes:
+        with contextlib.suppress(OSError):  # gone meanwhile
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                    found.update(map(int, file.read().split()))
+    return found
+
+
+def _children_by_parent(processes: Set[int]) -> set[int]:
+    """The same where the kernel lists no children: all processes are asked for their parents."""
+    found = set()
+    for pid in _processes():
+        with contextlib.suppress(OSError, ValueError, IndexError):  # gone meanwhile
+            if int(_stat(f"/proc/{pid}")[1]) in processes:
+                found.add(pid)
+    return found
 
 
 def marked(mark: str) -> Iterator[int]:
@@ -206,7 +213,7 @@ def collect_adopted() -> None:
     except ChildProcessError:
         return
     ours = os.getsid(0)
-    for pid in list(children()):
+    for pid in children():
         with contextlib.suppress(OSError, ValueError, IndexError):
             with open(f"/proc/{pid}/stat", "rb") as file:
                 state, _, _, session = file.read().rpartition(b")")[2].split()[:4]

@@ -20,15 +20,13 @@ WAIT_ALL = 0x40000000  # __WALL: also for who is not a child
 
 
 @contextmanager
-def held(*pids: int) -> Iterator[None]:
-    """Whoever of these is killed meanwhile stays until the end of this; then all of them are killed."""
-    for pid in pids:
-        if LIBC.ptrace(PTRACE_SEIZE, pid, None, PTRACE_O_TRACEEXIT):
-            pytest.skip("no process may be traced here")
+def held(pid: int) -> Iterator[None]:
+    """If the process is killed meanwhile it stays until the end of this; then it is killed."""
+    if LIBC.ptrace(PTRACE_SEIZE, pid, None, PTRACE_O_TRACEEXIT):
+        pytest.skip("no process may be traced here")
     try:
         yield
     finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-            while os.WIFSTOPPED(os.waitpid(pid, WAIT_ALL)[1]):  # each stop on its way is to be let go by itself
-                LIBC.ptrace(PTRACE_CONT, pid, None, None)
+        os.kill(pid, signal.SIGKILL)
+        while os.WIFSTOPPED(os.waitpid(pid, WAIT_ALL)[1]):  # each stop on its way is to be let go by itself
+            LIBC.ptrace(PTRACE_CONT, pid, None, None)

@@ -246,7 +246,7 @@ def test_nor_is_one_that_the_kernel_leaves_behind() -> None:
         root = only_child(only_child(os.getpid(), "guardian"))
         nursery = only_child(root)
         task = only_child(nursery)
-        with held(nursery, root):
+        with held(nursery), held(root):
             for each in (nursery, root):
                 os.kill(each, signal.SIGSTOP)
             worker.send({"do": "kill", "start": 1})

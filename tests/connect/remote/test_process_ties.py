@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.connect.remote.held_processes import held
 from tidemill.connect.remote import process_ties as ties
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="subreapers and /proc are Linux's")
@@ -51,15 +52,34 @@ def test_what_was_started_with_a_mark_is_found_by_it() -> None:
     until(lambda: not set(ties.marked("TIDEMILL_MARK=mark-of-this-test")))
 
 
-def test_all_that_is_below_a_process_is_killed_with_it() -> None:
-    """What it would leave to another, too, and what is a group of its own."""
-    program = "(setsid sh -c 'echo $$; sleep 60 & echo $!; wait' & echo $!; wait) & wait"
-    with subprocess.Popen(["sh", "-c", program], stdout=subprocess.PIPE) as top:
+FAMILY = """
+import os, subprocess, threading, time
+def start():
+    child = subprocess.Popen(["sh", "-c", "echo $$; (setsid sh -c 'echo $$; sleep 60'); wait"], start_new_session=True)
+    child.wait()
+start_too = threading.Thread(target=start)
+start_too.start()
+start()
+"""
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_all_that_is_below_a_process_is_killed_though_the_kernel_holds_it(
+    listed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever thread has started it, and whatever group it is in."""
+    monkeypatch.setattr(ties, "LISTS_CHILDREN", listed and ties.LISTS_CHILDREN)
+    with (
+        subprocess.Popen(["sleep", "60"]) as other,
+        subprocess.Popen([sys.executable, "-c", FAMILY], stdout=subprocess.PIPE) as top,
+    ):
         assert top.stdout is not None
-        below = [int(top.stdout.readline()) for _ in range(3)]
-        ties.end_tree(top.pid)
-        assert top.wait() == -signal.SIGKILL
-    until(lambda: all(map(is_dead, below)))
+        below = [int(top.stdout.readline()) for _ in range(4)]
+        with held(top.pid):
+            ties.end_tree(top.pid)
+            until(lambda: all(map(is_dead, below)))
+            assert not is_dead(top.pid) and not is_dead(other.pid)
+        other.kill()
 
 
 HOLDER = """
@@ -103,7 +123,7 @@ def test_children_are_found_and_no_grandchildren() -> None:
     with subprocess.Popen(["sh", "-c", "sleep 60 & echo $!; wait"], stdout=subprocess.PIPE, text=True) as shell:
         assert shell.stdout is not None
         grandchild = int(shell.stdout.readline())
-        found = set(ties.children())
+        found = ties.children()
         os.kill(grandchild, signal.SIGKILL)
     assert shell.pid in found and grandchild not in found
 
