@@ -5,7 +5,6 @@ at which the slot's stream begins. The server waits for every transaction that i
 so the question is asked without blocking: the caller hears that it takes long, and may give up.
 """
 
-import contextlib
 import select
 import time
 from collections.abc import Callable
@@ -13,9 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import psycopg
+import structlog
 from psycopg import pq, sql
 
 from tidemill.connect.plugins.postgres.lsn import parse_lsn
+
+log = structlog.get_logger("tidemill.connect.postgres")
 
 WAITING_INTERVAL_S: Final = 0.5
 
@@ -82,9 +84,11 @@ def patiently(connection: psycopg.Connection[Any], command: sql.Composable, wait
             else:
                 waiting()
     except BaseException:
-        with contextlib.suppress(psycopg.Error):  # what was raised is what is wrong
+        try:
             connection.cancel_safe(timeout=CANCEL_TIMEOUT_S)
             _await_end(pgconn)
+        except psycopg.Error as error:  # what was raised is what is wrong
+            log.warning("a command that was given up may go on in the database", reason=str(error))
         connection.close()
         raise
     result = pgconn.get_result()

@@ -77,6 +77,7 @@ def _way_to(host: str, port: int) -> Iterator[socket.socket]:
             each.start()
 
     with socket.create_server(("127.0.0.1", 0)) as door:
+        door.settimeout(20.0)
         threads = [threading.Thread(target=let_in)]
         threads[0].start()
         yield door
