@@ -77,8 +77,12 @@ def filled(content: Any, folder: Path) -> str:
 
 
 def rebalances(content: Any) -> bool:
-    """Whether Apache's worker asks to come again because it is about to rebalance: 500 for a read, 409 for a write."""
-    return isinstance(content, dict) and "rebalance" in str(content.get("message"))
+    """Whether Apache's worker asks to come again: 500 for a read, 409 for a write.
+
+    It is about to rebalance, or has not read yet what was written to it a moment ago.
+    """
+    message = str(content.get("message")) if isinstance(content, dict) else ""
+    return "rebalance" in message or "stale configuration" in message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
