@@ -220,16 +220,21 @@ def test_how_a_task_ended_is_told_though_its_nursery_has_ended_since(asked_meanw
     assert statuses[1] == EXIT_LOST_PARENT << 8
 
 
+def begun(worker: OrderSocket) -> tuple[socket.socket, int, int, int]:
+    """The stream to the first task, which lives as long as that is kept; its root, its nursery and itself."""
+    stream = ask_for(worker, 1, "task_plugins:job")
+    stream.settimeout(DEADLINE_S)
+    assert stream.recv(1)
+    root = only_child(only_child(os.getpid(), "guardian"))
+    nursery = only_child(root)
+    return stream, root, nursery, only_child(nursery)
+
+
 @pytest.mark.parametrize("root_too", [False, True])
 def test_no_task_is_called_dead_that_is_alive(root_too: bool) -> None:
     """Its nursery stands still, and perhaps the root, which would have killed that."""
     with guardian_to_read() as (worker, _, _):
-        stream = ask_for(worker, 1, "task_plugins:job")
-        stream.settimeout(DEADLINE_S)
-        assert stream.recv(1), "the task says hello"
-        root = only_child(only_child(os.getpid(), "guardian"))
-        nursery = only_child(root)
-        task = only_child(nursery)
+        _stream, root, nursery, task = begun(worker)
         for each in (nursery, root) if root_too else (nursery,):
             os.kill(each, signal.SIGSTOP)
         worker.send({"do": "kill", "start": 1})
@@ -240,12 +245,7 @@ def test_no_task_is_called_dead_that_is_alive(root_too: bool) -> None:
 def test_nor_is_one_that_the_kernel_leaves_behind() -> None:
     """It holds the nursery, and the root; both stand still, and are killed. Neither's end kills what it has forked."""
     with guardian_to_read() as (worker, _, _):
-        stream = ask_for(worker, 1, "task_plugins:job")
-        stream.settimeout(DEADLINE_S)
-        assert stream.recv(1), "the task says hello"
-        root = only_child(only_child(os.getpid(), "guardian"))
-        nursery = only_child(root)
-        task = only_child(nursery)
+        _stream, root, nursery, task = begun(worker)
         with held(nursery), held(root):
             for each in (nursery, root):
                 os.kill(each, signal.SIGSTOP)
@@ -258,11 +258,7 @@ def test_nor_is_one_that_the_kernel_leaves_behind() -> None:
 def test_who_is_busy_forking_takes_the_rest_of_its_orders_later() -> None:
     """More than there is room for in a line."""
     with guardian_to_read() as (worker, _, _):
-        stream = ask_for(worker, 1, "task_plugins:job")
-        stream.settimeout(DEADLINE_S)
-        assert stream.recv(1), "the task says hello"
-        nursery = only_child(only_child(only_child(os.getpid(), "guardian")))
-        task = only_child(nursery)
+        _stream, _, nursery, task = begun(worker)
         os.kill(nursery, signal.SIGSTOP)
         numbers = range(2, 402)
         for number in numbers:

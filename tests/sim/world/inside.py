@@ -67,8 +67,8 @@ class Nodes:
 class OneLeaderPerEpoch:
     """No two brokers ever lead a partition in one epoch, and no two controllers the quorum.
 
-    A controller leads once its log has its own epoch. By then its disk knows that it has been elected; before, it has
-    told nobody, and may begin anew in the epoch before.
+    A controller leads once its log has its own epoch. By then its disk knows that it has been elected; before, nobody
+    goes by it, and it may begin anew in the epoch before.
     """
 
     def __init__(self, nodes: Nodes) -> None:
