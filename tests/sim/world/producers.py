@@ -221,9 +221,8 @@ class PipelinedProducer(IdempotentProducer):
     def __init__(self, world: "World", name: str) -> None:
         super().__init__(world, name)
         self._acknowledged: dict[tuple[uuid.UUID, int], list[Batch]] = {}
-        self._log_ranges: dict[
-            tuple[uuid.UUID, int], tuple[int, int]
-        ] = {}  # where it begins, and the last that is ours
+        self._last: dict[tuple[uuid.UUID, int], int] = {}
+        """The offset of the last record that is known to be stored."""
 
     @classmethod
     def is_in(cls, seed: int) -> bool:
@@ -232,7 +231,7 @@ class PipelinedProducer(IdempotentProducer):
 
     async def _begin(self) -> None:
         self._acknowledged.clear()
-        self._log_ranges.clear()
+        self._last.clear()
         await super()._begin()
 
     async def step(self) -> None:
@@ -255,12 +254,10 @@ class PipelinedProducer(IdempotentProducer):
                 break
             await self.pause(1)
             if None in codes and stored and self.rng.random() < 0.3:  # else it would begin with these: anywhere
-                _, last = self._log_ranges.get((topic_id, partition), (0, -1))
-                more = await self._go_on(topic_id, partition)
-                left += more
-                begins, _ = self._log_ranges.get((topic_id, partition), (0, -1))
-                if len(more) < GONE_ON and begins > last:
-                    is_known = False  # a copy without one record of this producer has let in what came behind a gap
+                last = self._last.get((topic_id, partition), -1)
+                left += await self._go_on(topic_id, partition)
+                if self.world.beginnings.of(topic_id, partition) > last:
+                    is_known = False  # a copy without one record of this producer lets in what comes behind a gap
         self._producer = None  # what became of those that are left is not known, and they are never sent again
 
     async def _go_on(self, topic_id: uuid.UUID, partition: int) -> list[Batch]:
@@ -273,8 +270,8 @@ class PipelinedProducer(IdempotentProducer):
     def heard(self, answer: ProduceResponse, topic_id: uuid.UUID, node_id: int, sent: Sent, once: bool) -> list[int]:
         for row in answer.responses[0].partition_responses:
             if not row.error_code:
-                _, last = self._log_ranges.get((topic_id, row.index), (0, -1))
-                self._log_ranges[topic_id, row.index] = row.log_start_offset, max(last, row.base_offset)
+                last = self._last.get((topic_id, row.index), -1)
+                self._last[topic_id, row.index] = max(last, row.base_offset)
         return super().heard(answer, topic_id, node_id, sent, once)
 
     def _next(self, topic_id: uuid.UUID, partition: int) -> Batch:
