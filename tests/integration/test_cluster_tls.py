@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
 from tests.certificates import Authority
+from tests.integration.numbered_records import until
 from tidemill import services
 from tidemill.broker.node import CERTIFICATES_INTERVAL_S
 from tidemill.free_ports import free_ports
@@ -111,21 +112,19 @@ def world(tmp_path: Path) -> Iterator[World]:
             node.kill()
 
 
-def until(true: object, what: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():  # type: ignore[operator]
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
-        time.sleep(0.1)
+def partition(admin: AdminClient) -> PartitionMetadata | None:
+    return admin.list_topics(TOPIC, 10).topics[TOPIC].partitions.get(0)
 
 
-def partition(admin: AdminClient) -> object:
-    found = admin.list_topics(TOPIC, 10).topics[TOPIC].partitions
-    return found.get(0)
+def leader_of(admin: AdminClient) -> int:
+    found = partition(admin)
+    assert found is not None
+    return found.leader
 
 
 def in_sync(admin: AdminClient) -> bool:
     found = partition(admin)
-    return found is not None and len(found.isrs) == 3  # type: ignore[attr-defined]
+    return found is not None and len(found.isrs) == 3
 
 
 def test_a_cluster_of_certificates(world: World) -> None:
@@ -134,7 +133,7 @@ def test_a_cluster_of_certificates(world: World) -> None:
     until(lambda: in_sync(admin), "all replicas in sync")
     world.write()
 
-    victim = partition(admin).leader  # type: ignore[attr-defined]
+    victim = leader_of(admin)
     cluster.nodes[victim].kill()
     world.write()
     cluster.nodes[victim].restart()
@@ -147,7 +146,7 @@ def test_a_cluster_of_certificates(world: World) -> None:
     world.client = second.signed("/CN=client")
     until(lambda: all(world.log_of(node).count("certificate changed") >= 4 for node in (1, 2, 3)), "new certificates")
     admin = world.admin()
-    victim = partition(admin).leader  # type: ignore[attr-defined]
+    victim = leader_of(admin)
     cluster.nodes[victim].stop()
     world.write()
     cluster.nodes[victim].restart()
