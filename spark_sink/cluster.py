@@ -10,6 +10,7 @@ Not here: what to do with the ends (`offsets`), and reading records (`fetch`).
 """
 
 import concurrent.futures
+import itertools
 import re
 import threading
 import uuid
@@ -187,14 +188,26 @@ class Cluster:
             return {}
         level = IsolationLevel.READ_COMMITTED if self._options.read_committed else IsolationLevel.READ_UNCOMMITTED
 
+        topics = sorted({partition.topic for partition in partitions})
+        attempts = itertools.count()
+
         def ask() -> dict[TopicPartition, int]:
+            if next(attempts):  # librdkafka asks with the leader and the epoch that it knows, and learns no new ones
+                self._describe(topics)
             asked = {ClientTopicPartition(*partition): spec(partition) for partition in partitions}
             futures = self._admin.list_offsets(asked, isolation_level=level, request_timeout=self._timeout_s)
-            return {
-                TopicPartition(key.topic, key.partition): self._result(future).offset for key, future in futures.items()
-            }
+            return {TopicPartition(key.topic, key.partition): self._offset(future) for key, future in futures.items()}
 
         return self._ask(ask)
+
+    def _offset(self, future: "concurrent.futures.Future[Any]") -> int:
+        """What ListOffsets says; librdkafka answers -1001, and no error, where the connection ended meanwhile."""
+        offset: int = self._result(future).offset
+        if offset < _NO_TIMESTAMP:
+            raise KafkaException(
+                KafkaError(KafkaError._TRANSPORT, "the connection ended before an answer to ListOffsets")
+            )
+        return offset
 
     def publish(self, group_id: str, position: StreamOffset) -> None:
         """Commit `position` for a group, so that lag tools see the query; nothing ever reads it back."""

@@ -1,13 +1,18 @@
 """What the driver asks a real cluster"""
 
 import socket
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.spark_sink.conftest import Topics
+from tests.spark_sink.conftest import Topics, poll
 from tests.spark_sink.debezium_events import Message
+from tidemill import services
+from tidemill.free_ports import free_ports
 from tidemill.spark_sink.cluster import Cluster, ClusterUnreachable, UnknownTopic
 from tidemill.spark_sink.core_api import ZERO_UUID, TopicPartition
 from tidemill.spark_sink.offsets import StreamOffset
@@ -109,6 +114,35 @@ def test_ends_and_beginnings_of_today(topics: Topics) -> None:
     asked, _ = cluster(topics.bootstrap, subscribe=name)
     symbols = {TopicPartition(name, 0): -1, TopicPartition(name, 1): -2, TopicPartition(name, 2): 3}
     assert offsets(asked.located(StreamOffset(offsets=symbols))) == {0: 4, 1: 0, 2: 3}
+
+
+def test_an_end_that_was_asked_for_when_the_broker_was_killed_is_asked_for_again(tmp_path: Path) -> None:
+    """What is no offset would be taken for a log that ends before what was read of it."""
+    broker = services.Cluster("broker", tmp_path, free_ports(2)).start()
+    (node,) = broker.nodes.values()
+    ends: list[StreamOffset] = []
+    is_over = threading.Event()
+
+    def ask() -> None:
+        asked, options = cluster(broker.bootstrap, subscribe="t", fetchOffset__numRetries="100000")
+        while not is_over.is_set():
+            ends.append(asked.ends(options.selection))
+
+    with ThreadPoolExecutor() as threads:
+        try:
+            Topics(broker.bootstrap).create(name="t")
+            asking = [threads.submit(ask) for _ in range(4)]
+            for _ in range(4):
+                enough = len(ends) + 100
+                poll(lambda enough=enough: len(ends) > enough, "answers")
+                node.kill()
+                node.start()
+        finally:
+            is_over.set()
+        for each in asking:
+            each.result()
+    node.stop()
+    assert {tuple(each.offsets.items()) for each in ends} == {((TopicPartition("t", 0), 0),)}
 
 
 def test_a_setting_that_librdkafka_does_not_know(topics: Topics) -> None:
