@@ -178,15 +178,18 @@ def reset(
     starts, ends = _offsets(admin, positions, EARLIEST), _offsets(admin, positions, LATEST)
     targets = _offsets(admin, positions, spec) if isinstance(spec, OffsetSpec) else dict.fromkeys(starts, spec)
     moved = []
-    for key, target in targets.items():
+    for key in sorted(targets.keys() & starts.keys() & ends.keys()):
+        target = targets[key]
         at = ends[key] if target < 0 else min(max(target, starts[key]), ends[key])  # -1: nothing so late, hence the end
         moved.append(TopicPartition(topic, key[1], at))
         print(f"{'would move' if dry_run else 'moved'} {_named(moved[-1])} to {at}")
-    if not dry_run:
+    if moved and not dry_run:
         (answer,) = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, moved)]).values()
         for each in _answer(answer).topic_partitions:
             if each.error is not None:
                 fail(f"{_named(each)} was not moved: {each.error.str()}")
+    if len(moved) < len(positions):
+        fail(f"{len(positions) - len(moved)} of {len(positions)} partitions keep their position, see above: try again")
 
 
 @app.command()
@@ -239,9 +242,14 @@ def _offsets(admin: AdminClient, positions: Sequence[TopicPartition], spec: Offs
     found = {}
     for position, answer in answers.items():
         try:
-            found[(position.topic, position.partition)] = answer.result(timeout=ANSWER_TIMEOUT_S).offset
+            offset = answer.result(timeout=ANSWER_TIMEOUT_S).offset
         except KafkaException as error:
             complain(f"{_named(position)}: {reason_of(error)}")
+            continue
+        if offset == OFFSET_INVALID:  # librdkafka's answer, without an error, where the connection ended meanwhile
+            complain(f"{_named(position)}: the connection ended before an answer")
+            continue
+        found[(position.topic, position.partition)] = offset
     return found
 
 

@@ -2,11 +2,14 @@
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner, Result
 
 from tidemill.group_cli import PartitionLag, app
@@ -116,6 +119,24 @@ def test_positions_are_moved(groups: Groups, to: str, expected: int) -> None:
     moved = groups("reset", groups.name, "--topic", groups.topic, "--to", to)
     assert (moved.exit_code, f"moved {groups.topic}-0 to {expected}\n" in moved.stdout) == (0, True), moved.output
     assert groups.committed() == [expected, 0]
+
+
+@pytest.mark.integration
+def test_a_position_is_not_moved_to_what_is_no_offset(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a connection ends librdkafka answers so, and names no error."""
+
+    def nothing_is_known(_: AdminClient, asked: Iterable[TopicPartition], **settings: object) -> dict[Any, Future[Any]]:
+        answers: dict[Any, Future[Any]] = {partition: Future() for partition in asked}
+        for each in answers.values():
+            each.set_result(SimpleNamespace(offset=OFFSET_INVALID))
+        return answers
+
+    monkeypatch.setattr(AdminClient, "list_offsets", nothing_is_known)
+    told = groups("reset", groups.name, "--topic", groups.topic, "--to", "earliest")
+    assert f"{groups.topic}-0: the connection ended before an answer" in told.stderr
+    assert "2 of 2 partitions keep their position" in told.stderr
+    assert (told.exit_code, told.stdout) == (1, "")
+    assert groups.committed()[0] == 3
 
 
 @pytest.mark.integration
