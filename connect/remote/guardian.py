@@ -35,7 +35,7 @@ from typing import NoReturn
 
 from tidemill.connect.remote import nurseries as n
 from tidemill.connect.remote.orders import Facts, Line, OrderSocket, close_files
-from tidemill.connect.remote.process_ties import EXIT_LOST_PARENT, NAME_ROOM, adopt_orphans, children, end_tree, rename
+from tidemill.connect.remote.process_ties import EXIT_LOST_PARENT, NAME_ROOM, adopt_orphans, children, end_trees, rename
 from tidemill.core.runtime.clock import seconds_since_boot
 
 LIFELINE_FD = 0
@@ -179,7 +179,7 @@ class Guardian:
                 self._order(nursery, {"do": "kill", "number": number})
             case n.KillRoot(nursery):
                 if nursery in self._roots:
-                    end_tree(self._roots[nursery])
+                    end_trees({self._roots[nursery]})
             case n.Release(nursery):
                 self._drop(nursery)
             case n.TellDied():
@@ -256,6 +256,7 @@ class Guardian:
         comes after that, when nothing more is told.
         """
         deadline = time.monotonic() + SWEEP_S
+        ended: set[int] = set()
         while True:
             self._collect()
             strangers = children() - self._stuck - set(self._roots.values())
@@ -264,21 +265,24 @@ class Guardian:
             if time.monotonic() > deadline:
                 self._stuck |= strangers
                 return
-            for pid in strangers:
-                end_tree(pid)
+            end_trees(strangers - ended)
+            ended = strangers
             time.sleep(PAUSE_S)
 
     def _end(self) -> NoReturn:
         """The worker is gone: kill child after child, until there are none."""
         for number in list(self._lines):
             self._drop(number)  # nurseries end by that too, where /proc does not tell of children
+        ended: set[int] = set()
         while True:
-            for pid in children():
-                end_tree(pid)
+            found = children()
+            end_trees(found - ended)
+            ended = found
             try:
                 os.waitpid(-1, 0)  # what it has left of children is ours now, and killed in the next round
             except ChildProcessError:
                 os._exit(EXIT_LOST_PARENT)
+            self._collect()
 
 
 def root_command(environment: str) -> list[str]:

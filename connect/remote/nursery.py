@@ -34,7 +34,7 @@ from tidemill.connect.remote.orders import Line, OrderSocket, close_files
 from tidemill.connect.remote.process_ties import (
     adopt_orphans,
     die_with_parent,
-    end_tree,
+    end_trees,
     rename,
     share_memory_arenas,
     threads,
@@ -160,7 +160,7 @@ class Nursery:
         pid = self._pids.get(number)
         if pid is None:
             return
-        end_tree(pid)
+        end_trees({pid})
         _kill_group(pid)  # where nobody tells what is below it
         self._say({"said": "killed", "number": number})
 

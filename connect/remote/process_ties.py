@@ -18,7 +18,8 @@ PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 M_ARENA_MAX = -8
-LEVELS_MAX = 100  # of processes below one that is killed; there is no end of them where one may not be, and forks
+TREES_S = 1.0  # for all that is below processes to be killed; there is no end of it where one may not be, and forks
+EMPTY_LOOKS = 2
 SWEEPS = 10  # through all processes: what is not found gone by then cannot be killed, or begets faster than we kill
 PAUSE_S = 0.005  # between them
 NICE = 5
@@ -56,23 +57,25 @@ def end(pid: int) -> None:
         os.kill(pid, SIGKILL)
 
 
-def end_tree(pid: int) -> None:
-    """Kill a process and all that is below it, whatever the kernel does.
+def end_trees(pids: Set[int]) -> None:
+    """Kill processes and all that is below them, whatever the kernel does; returns within TREES_S or a little later.
 
     It tells the children of a process of its end when that is gone, which a file system that does not answer may hold
     up. Children are looked for before and after the kill: with that, some are handed to another at once, and a fork
-    that it does not break off has come to its end by then.
+    that it does not break off has come to its end by then. While a look goes on a child may be handed to somebody who
+    was looked at already, so the last look is one that nothing has changed before.
     """
-    found: set[int] = set()
-    new = {pid}
-    for _ in range(LEVELS_MAX):
-        if not new:
-            return
+    there: set[int] = set()
+    new = set(pids)
+    empty_looks = 0
+    until_s = time.monotonic() + TREES_S
+    while empty_looks < EMPTY_LOOKS and time.monotonic() < until_s:
         below = children_of(new)
         for each in new:
             end(each)
-        found |= new
-        new = (below | children_of(found)) - found  # who ended by itself meanwhile may have left some to one of these
+        there = {each for each in there | new if os.path.exists(f"/proc/{each}")}  # else its number may be another's
+        new = (below | children_of(there)) - there
+        empty_looks = 0 if new else empty_looks + 1
 
 
 def children() -> set[int]:
@@ -82,6 +85,8 @@ def children() -> set[int]:
 
 def children_of(processes: Set[int]) -> set[int]:
     """The children of any of these processes, as `children`."""
+    if not processes:
+        return set()
     if not LISTS_CHILDREN:
         return _children_by_parent(processes)
     found: set[int] = set()

@@ -1,7 +1,7 @@
 """Processes that the kernel holds on their way out, as a file system that does not answer would hold them
 
 A debugger does it here: a process that is killed stops when it is about to end, with its files open still, and those
-that it forked are not told.
+that it forked are not told. They are still its own: where the kernel holds a process later, it has handed them over.
 """
 
 import ctypes

@@ -1,12 +1,14 @@
 """What the kernel does for processes that are tied together"""
 
 import fcntl
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -63,23 +65,76 @@ start()
 """
 
 
-@pytest.mark.parametrize("listed", [True, False])
-def test_all_that_is_below_a_process_is_killed_though_the_kernel_holds_it(
-    listed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(params=["children are listed", "all are asked for their parents"])
+def lists_children(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ties, "LISTS_CHILDREN", request.param == "children are listed" and ties.LISTS_CHILDREN)
+
+
+@contextmanager
+def killed_at_last(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.usefixtures("lists_children")
+def test_all_that_is_below_a_process_is_killed_though_the_kernel_holds_it() -> None:
     """Whichever thread has started it, and whatever group it is in."""
-    monkeypatch.setattr(ties, "LISTS_CHILDREN", listed and ties.LISTS_CHILDREN)
     with (
-        subprocess.Popen(["sleep", "60"]) as other,
-        subprocess.Popen([sys.executable, "-c", FAMILY], stdout=subprocess.PIPE) as top,
+        killed_at_last(subprocess.Popen(["sleep", "60"])) as other,
+        killed_at_last(subprocess.Popen([sys.executable, "-c", FAMILY], stdout=subprocess.PIPE)) as top,
     ):
         assert top.stdout is not None
-        below = [int(top.stdout.readline()) for _ in range(4)]
+        below = {int(top.stdout.readline()) for _ in range(4)}
+        children = ties.children_of({top.pid})
+        assert len(children) == 2 and children < below
         with held(top.pid):
-            ties.end_tree(top.pid)
+            ties.end_trees({top.pid})
             until(lambda: all(map(is_dead, below)))
             assert not is_dead(top.pid) and not is_dead(other.pid)
-        other.kill()
+
+
+FORKS_ONCE_MORE = """
+import os, subprocess
+os.read(0, 1)
+print(subprocess.Popen(["sleep", "60"]).pid, flush=True)
+os.read(0, 1)
+"""
+
+
+@pytest.mark.usefixtures("lists_children")
+def test_what_is_forked_between_the_look_and_the_kill_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = subprocess.PIPE
+    with killed_at_last(subprocess.Popen([sys.executable, "-c", FORKS_ONCE_MORE], stdin=pipe, stdout=pipe)) as top:
+        assert top.stdin is not None and top.stdout is not None
+        stdin, stdout = top.stdin, top.stdout
+        late: list[int] = []
+        end = ties.end
+
+        def forked_and_killed(pid: int) -> None:
+            if not late:
+                stdin.write(b"x")
+                stdin.flush()
+                late.append(int(stdout.readline()))
+            end(pid)
+
+        monkeypatch.setattr(ties, "end", forked_and_killed)
+        with held(top.pid):
+            ties.end_trees({top.pid})
+            until(lambda: is_dead(late[0]))
+            assert not is_dead(top.pid)
+
+
+def test_who_begets_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the child of a process that may not be killed, which forks."""
+    numbers = itertools.count(1)
+    monkeypatch.setattr(ties, "TREES_S", 0.05)
+    monkeypatch.setattr(ties, "end", lambda pid: None)
+    monkeypatch.setattr(ties, "children_of", lambda processes: {next(numbers)})
+    ties.end_trees({os.getpid()})
+    assert next(numbers) > 2
 
 
 HOLDER = """
