@@ -8,7 +8,7 @@ import contextlib
 import random
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tests.sim.world.clients import PARTITIONS, Client
@@ -241,9 +241,12 @@ class PipelinedProducer(IdempotentProducer):
         partition = self.rng.randrange(PARTITIONS)
         stored = self._acknowledged.setdefault((topic_id, partition), [])
         left = [self._next(topic_id, partition) for _ in range(self.rng.choice(IN_FLIGHT))]
-        is_known = True
+        behind: int | None = None  # what was the last that is stored, when it went on with some missing
         for _ in range(TRIES):
-            codes = await self._send_all(topic_id, partition, left, is_next=is_known)
+            codes = await self._send_all(topic_id, partition, left)
+            # A copy without one record of this producer lets in what comes behind a gap, and so before these.
+            if behind is None or self.world.beginnings.of(topic_id, partition) <= behind:
+                self._tell_of_a_gap(topic_id, partition, codes)
             stored += [batch for batch, code in zip(left, codes, strict=True) if code in STORED]
             left = [batch for batch, code in zip(left, codes, strict=True) if code not in STORED]
             if not left:
@@ -254,16 +257,14 @@ class PipelinedProducer(IdempotentProducer):
                 break
             await self.pause(1)
             if None in codes and stored and self.rng.random() < 0.3:  # else it would begin with these: anywhere
-                last = self._last.get((topic_id, partition), -1)
+                behind = self._last.get((topic_id, partition), -1) if behind is None else behind
                 left += await self._go_on(topic_id, partition)
-                if self.world.beginnings.of(topic_id, partition) > last:
-                    is_known = False  # a copy without one record of this producer lets in what comes behind a gap
         self._producer = None  # what became of those that are left is not known, and they are never sent again
 
     async def _go_on(self, topic_id: uuid.UUID, partition: int) -> list[Batch]:
         """Send more before those that were not answered come again; which of it is not stored."""
         more = [self._next(topic_id, partition) for _ in range(GONE_ON)]
-        codes = await self._send_all(topic_id, partition, more, is_next=False)
+        codes = await self._send_all(topic_id, partition, more)
         await self.pause(1)
         return [batch for batch, code in zip(more, codes, strict=True) if code != 0]
 
@@ -286,13 +287,14 @@ class PipelinedProducer(IdempotentProducer):
             value, build_batch([record], producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
         )
 
-    async def _send_all(
-        self, topic_id: uuid.UUID, partition: int, batches: list[Batch], *, is_next: bool = True
-    ) -> list[int | None]:
-        """Send them one behind the other without waiting; the error code of each, None where there is no answer.
+    def _tell_of_a_gap(self, topic_id: uuid.UUID, partition: int, codes: Sequence[int | None]) -> None:
+        """Tell if one of what was sent with nothing missing before it was out of order, and none failed for good."""
+        out_of_order = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if out_of_order in codes and PASSING.issuperset(set(codes) - {None, out_of_order, *STORED}):
+            self.tell(OutOfOrder(self.now, self.name, topic_id, partition))
 
-        Where it `is_next` nothing before it is missing, and a broker knows that it is due or there.
-        """
+    async def _send_all(self, topic_id: uuid.UUID, partition: int, batches: list[Batch]) -> list[int | None]:
+        """Send them one behind the other without waiting; the error code of each, None where there is no answer."""
         led = await self.leader_of(topic_id, partition)
         heard: list[asyncio.Task[tuple[int, int] | None]] = []
         async with asyncio.TaskGroup() as listening:
@@ -314,14 +316,6 @@ class PipelinedProducer(IdempotentProducer):
         if waits_ms:  # those behind the one that says so are under way already, and are not held back
             self.look_whether_muted(door, ApiKey.PRODUCE, asked_at, max(waits_ms))
         codes = [None if answer is None else answer[0] for answer in answers]
-        if (
-            is_next
-            and ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER in codes
-            and PASSING.issuperset(
-                code for code in codes if code not in (None, *STORED, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-            )
-        ):
-            self.tell(OutOfOrder(self.now, self.name, topic_id, partition))
         return codes + [None] * (len(batches) - len(codes))
 
     async def _hear(
