@@ -311,8 +311,10 @@ async def test_many_ask_one_that_hangs_over_one_connection_at_a_time(client: Pee
         nonlocal held, most
         held += 1
         most = max(most, held)
-        await reader.read()
-        held -= 1
+        try:
+            await reader.read()
+        finally:
+            held -= 1
 
     async with peer(hang) as url, asyncio.timeout(5):
         asked = await asyncio.gather(*(ask(client, url) for _ in range(50)), return_exceptions=True)

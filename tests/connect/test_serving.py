@@ -21,8 +21,8 @@ async def answered(_scope: Scope, _receive: Receive, send: Send) -> None:
 
 
 @asynccontextmanager
-async def listening(app: Asgi) -> AsyncIterator[tuple[Server, tuple[str, int]]]:
-    server = Server(app, grace_s=1)
+async def listening(app: Asgi, *, grace_s: int = 1) -> AsyncIterator[tuple[Server, tuple[str, int]]]:
+    server = Server(app, grace_s=grace_s)
     listener = socket.create_server(("127.0.0.1", 0))
     server.config.load()
     server.lifespan = server.config.lifespan_class(server.config)
@@ -33,13 +33,13 @@ async def listening(app: Asgi) -> AsyncIterator[tuple[Server, tuple[str, int]]]:
 @pytest.mark.parametrize("turns", range(8))
 async def test_who_connects_in_the_moment_of_the_end_is_not_served_on(turns: int) -> None:
     """At each turn of the loop between the system's accept and uvicorn's knowing of the connection."""
-    async with listening(answered) as (server, address):
+    async with listening(answered, grace_s=20) as (server, address):
         with socket.create_connection(address) as client:
             for _ in range(turns):
                 await asyncio.sleep(0)
             began = asyncio.get_running_loop().time()
             await server.shutdown()
-            assert asyncio.get_running_loop().time() - began < 1, "the end of the grace was waited for"
+            assert asyncio.get_running_loop().time() - began < 10, "the end of the grace was waited for"
             gc.collect()  # asyncio itself drops what it accepts while it stops listening, and does not close it
             client.setblocking(False)
             with contextlib.suppress(ConnectionError):

@@ -211,8 +211,8 @@ def test_what_was_accepted_is_not_run_by_a_worker_that_may_not(bootstrap: str, f
         httpx.put(f"{second.url}/connectors/one/stop", timeout=30).raise_for_status()
         until("it is stopped", lambda: second.status("one")["connector"]["state"] == "STOPPED")
         httpx.put(f"{second.url}/connectors/one/resume", timeout=30).raise_for_status()
-        trace = until("it is not divided", lambda: second.status("one")["connector"].get("trace"))
-        assert sentence in trace
+        told = until("it is not divided", lambda: (found := second.status("one")["connector"]).get("trace") and found)
+        assert told["state"] == "FAILED" and sentence in told["trace"]
 
 
 def test_a_plugin_dies_with_its_worker(worker: ConnectWorker) -> None:

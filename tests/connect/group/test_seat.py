@@ -187,7 +187,7 @@ async def test_a_group_that_its_last_worker_has_left_is_begun_again_at_once(tide
         began = BootClock().monotonic()
         async with seated(address, group, "w:1", {}, over=over) as (seat, herder):
             await until(lambda herder=herder: herder.allowed.instances == WORK)  # type: ignore[misc]
-            assert BootClock().monotonic() - began < 2.0
+            assert BootClock().monotonic() - began < 4.0, "its session alone is longer"
             seat.stop()
             await asyncio.wait_for(seat.left.wait(), 20)
         over = (herder.life,)

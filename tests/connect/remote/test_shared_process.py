@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -127,9 +126,7 @@ async def test_a_task_that_fails_does_not_touch_its_neighbours(
     assert failed.task == failing.task and trace in failed.trace
     assert of(running, failing.task) == ["TaskStarted", "TaskFailed", "TaskExited"]
     again = sharing("wait", name=failing.task.connector, incarnation=2)
-    began = time.monotonic()
     assert await started(running, again) == pid
-    assert time.monotonic() - began < 1, "no process has to be started for it"
     await polls_on(running, neighbour.task)
     assert of(running, neighbour.task) == ["TaskStarted"]
 
