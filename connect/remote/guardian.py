@@ -30,12 +30,20 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import NoReturn
 
 from tidemill.connect.remote import nurseries as n
 from tidemill.connect.remote.orders import Facts, Line, OrderSocket, close_files
-from tidemill.connect.remote.process_ties import EXIT_LOST_PARENT, NAME_ROOM, adopt_orphans, children, end_trees, rename
+from tidemill.connect.remote.process_ties import (
+    EXIT_LOST_PARENT,
+    NAME_ROOM,
+    adopt_orphans,
+    children,
+    end,
+    end_trees,
+    rename,
+)
 from tidemill.core.runtime.clock import seconds_since_boot
 
 LIFELINE_FD = 0
@@ -263,9 +271,9 @@ class Guardian:
             if not strangers:
                 return
             if time.monotonic() > deadline:
-                self._stuck |= strangers
+                self._stuck |= strangers & ended  # others that have come are for the next turn
                 return
-            end_trees(strangers - ended)
+            _end_anew(strangers, ended)
             ended = strangers
             time.sleep(PAUSE_S)
 
@@ -276,13 +284,20 @@ class Guardian:
         ended: set[int] = set()
         while True:
             found = children()
-            end_trees(found - ended)
+            _end_anew(found, ended)
             ended = found
             try:
                 os.waitpid(-1, 0)  # what it has left of children is ours now, and killed in the next round
             except ChildProcessError:
                 os._exit(EXIT_LOST_PARENT)
             self._collect()
+
+
+def _end_anew(found: Set[int], ended: Set[int]) -> None:
+    """Kill with all that is below them those that were not `ended` before; these once more, if they may be by now."""
+    end_trees(found - ended)
+    for pid in found & ended:
+        end(pid)
 
 
 def root_command(environment: str) -> list[str]:

@@ -69,13 +69,17 @@ def end_trees(pids: Set[int]) -> None:
     new = set(pids)
     empty_looks = 0
     until_s = time.monotonic() + TREES_S
-    while empty_looks < EMPTY_LOOKS and time.monotonic() < until_s:
+    while empty_looks < EMPTY_LOOKS:
         below = children_of(new)
         for each in new:
             end(each)
         there = {each for each in there | new if os.path.exists(f"/proc/{each}")}  # else its number may be another's
         new = (below | children_of(there)) - there
         empty_looks = 0 if new else empty_looks + 1
+        if time.monotonic() > until_s:
+            for each in new:
+                end(each)
+            return
 
 
 def children() -> set[int]:
