@@ -201,12 +201,10 @@ class Cluster:
         return self._ask(ask)
 
     def _offset(self, future: "concurrent.futures.Future[Any]") -> int:
-        """What ListOffsets says; librdkafka answers -1001, and no error, where the connection ended meanwhile."""
+        """What ListOffsets says; -1001 and no error is librdkafka's word that nothing came."""
         offset: int = self._result(future).offset
         if offset < _NO_TIMESTAMP:
-            raise KafkaException(
-                KafkaError(KafkaError._TRANSPORT, "the connection ended before an answer to ListOffsets")
-            )
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT, "no answer to ListOffsets came"))
         return offset
 
     def publish(self, group_id: str, position: StreamOffset) -> None:

@@ -246,8 +246,8 @@ def _offsets(admin: AdminClient, positions: Sequence[TopicPartition], spec: Offs
         except KafkaException as error:
             complain(f"{_named(position)}: {reason_of(error)}")
             continue
-        if offset == OFFSET_INVALID:  # librdkafka's answer, without an error, where the connection ended meanwhile
-            complain(f"{_named(position)}: the connection ended before an answer")
+        if offset == OFFSET_INVALID:  # librdkafka's word, and no error, where a connection ended
+            complain(f"{_named(position)}: no answer came")
             continue
         found[(position.topic, position.partition)] = offset
     return found

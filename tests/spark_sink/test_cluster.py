@@ -124,7 +124,7 @@ def test_an_end_that_was_asked_for_when_the_broker_was_killed_is_asked_for_again
     is_over = threading.Event()
 
     def ask() -> None:
-        asked, options = cluster(broker.bootstrap, subscribe="t", fetchOffset__numRetries="100000")
+        asked, options = cluster(broker.bootstrap, subscribe="t", fetchOffset__numRetries="60")
         while not is_over.is_set():
             ends.append(asked.ends(options.selection))
 
@@ -137,11 +137,12 @@ def test_an_end_that_was_asked_for_when_the_broker_was_killed_is_asked_for_again
                 poll(lambda enough=enough: len(ends) > enough, "answers")
                 node.kill()
                 node.start()
+            is_over.set()
+            for each in asking:
+                each.result()
         finally:
             is_over.set()
-        for each in asking:
-            each.result()
-    node.stop()
+            node.stop()
     assert {tuple(each.offsets.items()) for each in ends} == {((TopicPartition("t", 0), 0),)}
 
 
