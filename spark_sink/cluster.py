@@ -14,6 +14,7 @@ import itertools
 import re
 import threading
 import uuid
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -72,7 +73,10 @@ class Cluster:
         self._has_answered = False
         self._heard: KafkaError | None = None  # of the connections, during the question at hand
         self._hopeless = False  # no use in waiting for the answer to it
-        settings["error_cb"] = self._hear
+        # Weakly: in a cycle with its client this would go when Python collects garbage, which it may do in the client's
+        # own thread, in a late answer to a question that was given up. librdkafka aborts the process then.
+        hear = weakref.WeakMethod(self._hear)
+        settings["error_cb"] = lambda error: None if (alive := hear()) is None else alive(error)
         try:
             self._admin = AdminClient(settings)
         except KafkaException as error:

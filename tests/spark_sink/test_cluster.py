@@ -1,8 +1,10 @@
 """What the driver asks a real cluster"""
 
+import gc
 import socket
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -106,6 +108,20 @@ def test_an_address_that_says_nothing_is_given_up_soon() -> None:
         options = parse_options({"kafka.bootstrap.servers": address, "subscribe": "t"}, streaming=True)
         with pytest.raises(ClusterUnreachable, match=f"{address}: the cluster does not answer"):
             Cluster(options).partitions(options.selection)
+
+
+def test_it_goes_when_it_is_dropped_and_not_in_a_thread_of_librdkafka() -> None:
+    """Where a question is still under way that was given up: the process would be aborted."""
+    asked, options = cluster("127.0.0.1:1", subscribe="t", kafka__request__timeout__ms="500")
+    with pytest.raises(ClusterUnreachable):
+        asked.partitions(options.selection)
+    dropped = weakref.ref(asked)
+    gc.disable()
+    try:
+        del asked
+        assert dropped() is None
+    finally:
+        gc.enable()
 
 
 def test_ends_and_beginnings_of_today(topics: Topics) -> None:
