@@ -22,14 +22,26 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeAlias
 
 import structlog
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports without saying so
     AdminClient,
     ConfigResource,
+    OffsetSpec,
 )
 from confluent_kafka.cimpl import NewTopic
 
 log = structlog.get_logger("tidemill.connect.topic_log")
+
+LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # untyped there
 
 Settings: TypeAlias = Mapping[str, str]
 """librdkafka settings."""
@@ -247,7 +259,8 @@ class TopicLog:
         self._append_timeout_s = append_timeout_s
         self._may_begin_anew = may_begin_anew
         self._applied: dict[int, int] = {}  # partition -> last offset handed to on_records
-        self._waiters: dict[asyncio.Future[None], Mapping[int, int]] = {}  # who waits until what was handed over
+        self._read_to: dict[int, int] = {}  # partition -> where reading goes on; behind what is no record, too
+        self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}  # who waits until what was handed over
         self._closing = threading.Event()
         self._caught_up = asyncio.Event()
         self._producer: Producer | None = None
@@ -319,6 +332,38 @@ class TopicLog:
     async def reached(self, offsets: Mapping[int, int]) -> None:
         """Return when everything up to these offsets, by partition, has been handed to `on_records`."""
         await self._handed_over(offsets)
+
+    async def catch_up(self) -> None:
+        """Return when all that stands in the topic by now, whoever wrote it, has been handed to `on_records`.
+
+        Raises TopicLogError if that cannot be known or does not come about in time.
+        """
+        try:
+            async with asyncio.timeout(self._append_timeout_s):
+                ends = await asyncio.to_thread(self._ends)
+                await self._until(
+                    lambda: all(self._read_to.get(partition, 0) >= end for partition, end in ends.items())
+                )
+        except TimeoutError:
+            raise TopicLogError(
+                f"topic {self.topic!r} could not be read to its end within {self._append_timeout_s:g} s"
+            ) from None
+
+    def _ends(self) -> dict[int, int]:
+        """Where the partitions end, transactions that are under way left out."""
+        admin = admin_client(self._client)
+        try:
+            topic = admin.list_topics(self.topic, timeout=self._append_timeout_s).topics[self.topic]
+            asked = {TopicPartition(self.topic, partition): LATEST for partition in topic.partitions}
+            answers = admin.list_offsets(
+                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._append_timeout_s
+            )
+            ends = {each.partition: answer.result().offset for each, answer in answers.items()}
+        except KafkaException as error:
+            raise TopicLogError(f"cannot ask for the end of topic {self.topic!r}: {_reason(error)}") from error
+        if not ends or min(ends.values()) < 0:  # librdkafka's word, and no error, where a connection ended
+            raise TopicLogError(f"cannot ask for the end of topic {self.topic!r}: no answer came")
+        return ends
 
     async def append(self, records: Sequence[tuple[bytes, bytes | None]], headers: Headers = ()) -> Mapping[int, int]:
         """Write `records` in order; returns once all are acknowledged and have been handed to `on_records`.
@@ -407,12 +452,15 @@ class TopicLog:
                 raise self._refusal(error.args[0], key) from error
 
     async def _handed_over(self, offsets: Mapping[int, int]) -> None:
+        await self._until(lambda: self._has_applied(offsets))
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
         if self._failure is not None:
             raise self._failure
-        if self._has_applied(offsets):
+        if holds():
             return
         applied = self._loop.create_future()
-        self._waiters[applied] = offsets
+        self._waiters[applied] = holds
         try:
             await applied
         finally:  # whoever gives up is gone: while the cluster is away nothing else would remove them
@@ -468,11 +516,14 @@ class TopicLog:
             if not first:
                 continue
             records = []
+            ends = {}
             for message in [*first, *consumer.consume(FETCH_RECORDS_MAX - 1, 0)]:
                 record = self._record(message)
                 if record is not None:
                     records.append(record)
-            self._post(self._apply, records, not self._unread)
+                elif (end := _end_told_by(message)) is not None:
+                    ends[message.partition() or 0] = end
+            self._post(self._apply, records, ends, not self._unread)
             if self._astray:
                 self._begin_again(consumer)
 
@@ -521,7 +572,7 @@ class TopicLog:
         while not done.wait(POLL_S) and not self._closing.is_set():
             pass
 
-    def _apply(self, records: Sequence[LogRecord], caught_up: bool) -> None:
+    def _apply(self, records: Sequence[LogRecord], ends: Mapping[int, int], caught_up: bool) -> None:
         for record in records if not self._may_begin_anew else ():
             known = self._applied.get(record.partition, -1)
             if record.offset <= known:
@@ -530,10 +581,12 @@ class TopicLog:
             self._on_records(records)
             for record in records:
                 self._applied[record.partition] = record.offset
+                self._read_to[record.partition] = record.offset + 1
+        self._read_to.update(ends)
         if caught_up:
             self._caught_up.set()
-        for applied, offsets in self._waiters.items():
-            if self._has_applied(offsets):
+        for applied, holds in self._waiters.items():
+            if holds():
                 _succeed(applied)
 
     def _stop_following(self, error: BaseException) -> None:
@@ -549,6 +602,12 @@ class TopicLog:
         self._caught_up.set()
         for applied in self._waiters:
             _fail(applied, self._failure)
+
+
+def _end_told_by(message: Message) -> int | None:
+    """Where the partition ends, if the message says that it was read to there."""
+    error = message.error()
+    return message.offset() if error is not None and error.code() == KafkaError._PARTITION_EOF else None
 
 
 def _let_go(producer: Producer) -> None:

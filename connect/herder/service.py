@@ -707,6 +707,7 @@ class Herder:
             same = state.submitted(connector) == submitted and state.target(connector) is TargetState.STOPPED
             if not same or self.machine.alive(connector) or self.seat.others_hold(connector):
                 raise Conflict(STALE)
+            await self._offset_log.catch_up()  # what its tasks wrote last may not have come by
             await self._offset_log.append(change())
             try:
                 await self.office.confirm()

@@ -369,6 +369,33 @@ async def test_what_another_one_writes_can_be_waited_for(bootstrap: str, topic: 
                 await reader.reached({partition: 1_000})
 
 
+async def test_all_that_others_have_written_can_be_waited_for(bootstrap: str, topic: str) -> None:
+    told: list[LogRecord] = []
+    async with follow(bootstrap, topic, told.extend) as log:
+        await log.catch_up()
+        for count in (20, 40, 60):
+            other = Producer(client(bootstrap))
+            for number in range(20):
+                other.produce(topic, key=b"%d" % number, value=b"v")
+            other.flush()
+            await log.catch_up()
+            assert len(told) == count
+
+
+async def test_what_cannot_be_read_to_its_end_is_told(tmp_path: Path) -> None:
+    broker = services.broker("b", tmp_path / "data", log=tmp_path / "broker.log").start()
+    try:
+        address = broker.facts["address"]
+        ensure_topics(client(address), spec("t"), timeout_s=20)
+        async with follow(address, "t", lambda records: None, append_timeout_s=1) as log:
+            await log.catch_up()
+            broker.kill()
+            with pytest.raises(TopicLogError, match="topic 't'"):
+                await log.catch_up()
+    finally:
+        broker.stop()
+
+
 class Offsets(dict[int, int]):
     """Offsets by partition that tell, by a weak reference, whether anybody still holds them."""
 

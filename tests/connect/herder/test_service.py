@@ -441,6 +441,19 @@ async def stopped(bench: Bench) -> None:
     await bench.until(lambda: not bench.herder.machine.alive("c") and not bench.herder.seat.others_hold("c"))
 
 
+async def test_what_a_task_has_written_last_is_reset_too(open_bench: Any, worker_settings: Settings) -> None:
+    """It has ended, and the worker has not read that yet."""
+    settings = worker_settings()
+    task = Producer({"bootstrap.servers": settings["bootstrap.servers"]})
+    async with open_bench(settings) as bench:
+        await stopped(bench)
+        submitted = bench.herder.machine.state.submitted("c")
+        task.produce(settings["offset.storage.topic"], b'{"pos":1}', encode_offset_key("c", {"file": "x"}))
+        assert task.flush(30) == 0  # it holds up the worker meanwhile
+        await bench.herder.write_offsets("c", submitted, lambda: bench.herder.offsets.reset("c"))
+        assert not bench.herder.offsets.stored("c")
+
+
 async def test_offsets_of_a_connector_that_was_resumed_meanwhile_are_left_alone(open_bench: Any) -> None:
     """Its tasks may have read them already, and would write over what was acknowledged."""
     async with open_bench() as bench:
