@@ -338,31 +338,42 @@ class TopicLog:
 
         Raises TopicLogError if that cannot be known or does not come about in time.
         """
+        reason = ""
         try:
             async with asyncio.timeout(self._append_timeout_s):
-                ends = await asyncio.to_thread(self._ends)
+                while isinstance(ends := await asyncio.to_thread(self._ends), str):  # as while leaders change
+                    reason = f": {ends}"
+                    await asyncio.sleep(ASK_AGAIN_S)
                 await self._until(
                     lambda: all(self._read_to.get(partition, 0) >= end for partition, end in ends.items())
                 )
         except TimeoutError:
             raise TopicLogError(
-                f"topic {self.topic!r} could not be read to its end within {self._append_timeout_s:g} s"
+                f"topic {self.topic!r} could not be read to its end within {self._append_timeout_s:g} s{reason}"
             ) from None
 
-    def _ends(self) -> dict[int, int]:
-        """Where the partitions end, transactions that are under way left out."""
+    def _ends(self) -> dict[int, int] | str:
+        """Where the partitions end, transactions that are under way left out; or why nobody says so.
+
+        No error with a frame of this in it: whoever lets go of it last would wait for the threads of the client.
+        """
         admin = admin_client(self._client)
         try:
             topic = admin.list_topics(self.topic, timeout=self._append_timeout_s).topics[self.topic]
+            if topic.error is not None or not topic.partitions:
+                return "there is no such topic" if topic.error is None else topic.error.str()
             asked = {TopicPartition(self.topic, partition): LATEST for partition in topic.partitions}
             answers = admin.list_offsets(
                 asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._append_timeout_s
             )
+            for answer in answers.values():
+                if (error := answer.exception()) is not None:
+                    return _reason(error)
             ends = {each.partition: answer.result().offset for each, answer in answers.items()}
         except KafkaException as error:
-            raise TopicLogError(f"cannot ask for the end of topic {self.topic!r}: {_reason(error)}") from error
-        if not ends or min(ends.values()) < 0:  # librdkafka's word, and no error, where a connection ended
-            raise TopicLogError(f"cannot ask for the end of topic {self.topic!r}: no answer came")
+            return _reason(error)
+        if min(ends.values()) < 0:  # librdkafka's word, and no error, where a connection ended
+            return "no answer came"
         return ends
 
     async def append(self, records: Sequence[tuple[bytes, bytes | None]], headers: Headers = ()) -> Mapping[int, int]:
@@ -516,11 +527,12 @@ class TopicLog:
             if not first:
                 continue
             records = []
-            ends = {}
+            ends: dict[int, int] = {}
             for message in [*first, *consumer.consume(FETCH_RECORDS_MAX - 1, 0)]:
                 record = self._record(message)
                 if record is not None:
                     records.append(record)
+                    ends.pop(record.partition, None)  # it came behind what was the end
                 elif (end := _end_told_by(message)) is not None:
                     ends[message.partition() or 0] = end
             self._post(self._apply, records, ends, not self._unread)

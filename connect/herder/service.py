@@ -703,11 +703,10 @@ class Herder:
         when nobody can decide or write anything else any more. Raises Conflict, NotInOffice or TopicLogError.
         """
         async with self.office.deciding():
-            state = self.machine.state
-            same = state.submitted(connector) == submitted and state.target(connector) is TargetState.STOPPED
-            if not same or self.machine.alive(connector) or self.seat.others_hold(connector):
-                raise Conflict(STALE)
+            self._insist_stopped(connector, submitted)
             await self._offset_log.catch_up()  # what its tasks wrote last may not have come by
+            await self.office.confirm()  # that took its time
+            self._insist_stopped(connector, submitted)
             await self._offset_log.append(change())
             try:
                 await self.office.confirm()
@@ -715,6 +714,12 @@ class Herder:
                 raise TopicLogError(TAKEN_OVER) from None
             except TopicLogError as error:
                 raise TopicLogError(NOT_CONFIRMED.format(error=error)) from None
+
+    def _insist_stopped(self, connector: str, submitted: Submitted) -> None:
+        state = self.machine.state
+        same = state.submitted(connector) == submitted and state.target(connector) is TargetState.STOPPED
+        if not same or self.machine.alive(connector) or self.seat.others_hold(connector):
+            raise Conflict(STALE)
 
 
 def _tasks_refused(action: e.WriteTasks, error: RecordTooLarge | NeverTaken) -> e.TasksRefused:

@@ -387,7 +387,7 @@ async def test_what_cannot_be_read_to_its_end_is_told(tmp_path: Path) -> None:
     try:
         address = broker.facts["address"]
         ensure_topics(client(address), spec("t"), timeout_s=20)
-        async with follow(address, "t", lambda records: None, append_timeout_s=1) as log:
+        async with follow(address, "t", lambda records: None, append_timeout_s=5) as log:
             await log.catch_up()
             broker.kill()
             with pytest.raises(TopicLogError, match="topic 't'"):

@@ -49,6 +49,7 @@ def earliest(admin: AdminClient, partition: TopicPartition) -> int:
     """Where the leader says that a partition begins; it may not know yet that it leads, or in which epoch."""
     for _ in range(300):
         with suppress(KafkaException):
+            admin.list_topics(TOPIC, 10)  # librdkafka asks with the leader and the epoch that it knows
             offset = int(admin.list_offsets({partition: OffsetSpec.earliest()})[partition].result(30).offset)
             if offset >= 0:  # else the connection ended
                 return offset
