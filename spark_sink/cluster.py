@@ -221,11 +221,17 @@ class Cluster:
         """What a future comes to, given up early when librdkafka says that it will come to nothing."""
         while True:
             try:
-                return future.result(timeout=_HEARD_INTERVAL_S)
+                failure = future.exception(timeout=_HEARD_INTERVAL_S)
             except concurrent.futures.TimeoutError:
                 self._admin.poll(0)
                 if self._hopeless:
                     raise KafkaException(self._heard or KafkaError(KafkaError._ALL_BROKERS_DOWN)) from None
+                continue
+            if failure is None:
+                return future.result()
+            # Another one: the future's own would have this frame in it, hence the future, and stay until Python looks
+            # for cycles, with the client.
+            raise type(failure)(*failure.args)
 
     def _ask(self, question: Callable[[], T]) -> T:
         retries, pause_s = self._options.retries, self._options.retry_interval_ms / 1000

@@ -110,10 +110,14 @@ def test_an_address_that_says_nothing_is_given_up_soon() -> None:
             Cluster(options).partitions(options.selection)
 
 
-def test_it_goes_when_it_is_dropped_and_not_in_a_thread_of_librdkafka() -> None:
+@pytest.mark.parametrize(("is_there", "failure"), [(False, ClusterUnreachable), (True, UnknownTopic)])
+def test_it_goes_when_it_is_dropped_and_not_in_a_thread_of_librdkafka(
+    topics: Topics, is_there: bool, failure: type[Exception]
+) -> None:
     """Where a question is still under way that was given up: the process would be aborted."""
-    asked, options = cluster("127.0.0.1:1", subscribe="t", kafka__request__timeout__ms="500")
-    with pytest.raises(ClusterUnreachable):
+    address = topics.bootstrap if is_there else "127.0.0.1:1"
+    asked, options = cluster(address, subscribe="never-made", kafka__request__timeout__ms="5000")
+    with pytest.raises(failure):
         asked.partitions(options.selection)
     dropped = weakref.ref(asked)
     gc.disable()
