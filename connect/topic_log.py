@@ -16,7 +16,8 @@ What records mean is not known here; see `stores` for the bytes.
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeAlias
@@ -261,6 +262,8 @@ class TopicLog:
         self._applied: dict[int, int] = {}  # partition -> last offset handed to on_records
         self._read_to: dict[int, int] = {}  # partition -> where reading goes on; behind what is no record, too
         self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}  # who waits until what was handed over
+        self._followed: set[int] = set()  # partitions
+        self._joining: deque[int] = deque()  # of these, those that came later and are not read yet
         self._closing = threading.Event()
         self._caught_up = asyncio.Event()
         self._producer: Producer | None = None
@@ -344,6 +347,7 @@ class TopicLog:
                 while isinstance(ends := await asyncio.to_thread(self._ends), str):  # as while leaders change
                     reason = f": {ends}"
                     await asyncio.sleep(ASK_AGAIN_S)
+                self._follow_too(ends)
                 await self._until(
                     lambda: all(self._read_to.get(partition, 0) >= end for partition, end in ends.items())
                 )
@@ -462,7 +466,14 @@ class TopicLog:
             except KafkaException as error:
                 raise self._refusal(error.args[0], key) from error
 
+    def _follow_too(self, partitions: Iterable[int]) -> None:
+        """Read these as well: there may be more than when the following began."""
+        new = set(partitions) - self._followed
+        self._followed |= new
+        self._joining.extend(new)
+
     async def _handed_over(self, offsets: Mapping[int, int]) -> None:
+        self._follow_too(offsets)
         await self._until(lambda: self._has_applied(offsets))
 
     async def _until(self, holds: Callable[[], bool]) -> None:
@@ -518,11 +529,14 @@ class TopicLog:
         if topic.error is not None:
             raise KafkaException(topic.error)
         self._unread = set(topic.partitions)
+        self._followed = set(topic.partitions)
         self._astray: dict[int, str] = {}  # partitions that the client has no position in any more, with the reason
         consumer.assign([TopicPartition(self.topic, partition, OFFSET_BEGINNING) for partition in topic.partitions])
 
     def _read(self, consumer: Consumer) -> None:
         while not self._closing.is_set():
+            while self._joining:
+                consumer.incremental_assign([TopicPartition(self.topic, self._joining.popleft(), OFFSET_BEGINNING)])
             first = consumer.consume(1, POLL_S)  # which, unlike its `poll`, sleeps for all of that time
             if not first:
                 continue

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.broker.broker_world import running_broker
 from tidemill import services
@@ -380,6 +380,39 @@ async def test_all_that_others_have_written_can_be_waited_for(bootstrap: str, to
             other.flush()
             await log.catch_up()
             assert len(told) == count
+
+
+def make_three_of_it(bootstrap: str, name: str) -> None:
+    admin = AdminClient(client(bootstrap))
+    admin.create_partitions([NewPartitions(name, 3)])[name].result(20)
+
+
+async def test_partitions_that_come_later_are_followed_too(bootstrap: str, unique: Make) -> None:
+    name = unique("log")
+    ensure_topics(client(bootstrap), spec(name), timeout_s=20)
+    early: list[LogRecord] = []
+    keys = [b"%d" % number for number in range(20)]
+    async with follow(bootstrap, name, early.extend) as first:
+        make_three_of_it(bootstrap, name)
+        other = Producer(client(bootstrap))
+        for key in keys:
+            other.produce(name, b"v", key)
+        other.flush()
+        await first.catch_up()
+        assert sorted(each.key or b"" for each in early) == sorted(keys)
+        assert {each.partition for each in early} == {0, 1, 2}
+
+
+async def test_records_in_partitions_that_come_later_are_waited_for(bootstrap: str, unique: Make) -> None:
+    name = unique("log")
+    ensure_topics(client(bootstrap), spec(name), timeout_s=20)
+    async with follow(bootstrap, name, lambda records: None) as first:
+        make_three_of_it(bootstrap, name)
+        async with follow(bootstrap, name, lambda records: None) as second:
+            offsets = await second.append([(b"%d" % number, b"v") for number in range(20)])
+        assert len(offsets) == 3
+        async with asyncio.timeout(20):
+            await first.reached(offsets)
 
 
 async def test_what_cannot_be_read_to_its_end_is_told(tmp_path: Path) -> None:
