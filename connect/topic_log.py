@@ -428,6 +428,7 @@ class TopicLog:
             raise
         await delivery.done
         self._refuse_going_back(delivery.offsets, before)
+        self._follow_too(delivery.offsets)
         await self._handed_over(delivery.offsets)
         return delivery.offsets
 
@@ -473,7 +474,6 @@ class TopicLog:
         self._joining.extend(new)
 
     async def _handed_over(self, offsets: Mapping[int, int]) -> None:
-        self._follow_too(offsets)
         await self._until(lambda: self._has_applied(offsets))
 
     async def _until(self, holds: Callable[[], bool]) -> None:
