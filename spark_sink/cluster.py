@@ -73,14 +73,18 @@ class Cluster:
         self._has_answered = False
         self._heard: KafkaError | None = None  # of the connections, during the question at hand
         self._hopeless = False  # no use in waiting for the answer to it
-        # Weakly: in a cycle with its client this would go when Python collects garbage, which it may do in the client's
-        # own thread, in a late answer to a question that was given up. librdkafka aborts the process then.
+        # Weakly: in a cycle with its client this would go only when Python collects garbage.
         hear = weakref.WeakMethod(self._hear)
         settings["error_cb"] = lambda error: None if (alive := hear()) is None else alive(error)
         try:
-            self._admin = AdminClient(settings)
+            self._clients = [AdminClient(settings)]
         except KafkaException as error:
             raise OptionError(f"a kafka.* option is not accepted: {_reason(error)}") from None
+        weakref.finalize(self, _let_go, self._clients).atexit = False
+
+    @property
+    def _admin(self) -> AdminClient:
+        return self._clients[0]
 
     def _hear(self, error: KafkaError) -> None:
         """librdkafka says something about its connections."""
@@ -259,6 +263,15 @@ class Cluster:
         if tried_enough or (waited_enough and not self._has_answered):
             heard = reason if self._heard is None else _reason(KafkaException(self._heard))
             raise ClusterUnreachable(f"{where}: the cluster does not answer: {heard}") from None
+
+
+def _let_go(clients: list[AdminClient]) -> None:
+    """Drop the only reference to a client in a thread of its own.
+
+    That waits for the name look-ups the client has begun, which may take longer than a job has to stop; and librdkafka
+    aborts the process when it happens in one of the client's own threads.
+    """
+    threading.Thread(target=clients.clear, name="let go of a cluster", daemon=True).start()
 
 
 def _reason(error: KafkaException) -> str:

@@ -1,6 +1,8 @@
 """What the driver asks a real cluster"""
 
+import contextlib
 import gc
+import os
 import socket
 import threading
 import time
@@ -110,20 +112,32 @@ def test_an_address_that_says_nothing_is_given_up_soon() -> None:
             Cluster(options).partitions(options.selection)
 
 
+def clients() -> set[str]:
+    """The main threads of librdkafka's clients in this process."""
+    found = set()
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):  # it has ended
+            if Path(f"/proc/self/task/{thread}/comm").read_text().startswith("rdk:main"):
+                found.add(thread)
+    return found
+
+
 @pytest.mark.parametrize(("is_there", "failure"), [(False, ClusterUnreachable), (True, UnknownTopic)])
-def test_it_goes_when_it_is_dropped_and_not_in_a_thread_of_librdkafka(
-    topics: Topics, is_there: bool, failure: type[Exception]
-) -> None:
-    """Where a question is still under way that was given up: the process would be aborted."""
+def test_it_goes_with_its_client_when_it_is_dropped(topics: Topics, is_there: bool, failure: type[Exception]) -> None:
+    """Also where a question was given up, and without a search for cycles."""
     address = topics.bootstrap if is_there else "127.0.0.1:1"
-    asked, options = cluster(address, subscribe="never-made", kafka__request__timeout__ms="5000")
-    with pytest.raises(failure):
-        asked.partitions(options.selection)
-    dropped = weakref.ref(asked)
     gc.disable()
     try:
+        before = clients()
+        asked, options = cluster(address, subscribe="never-made", kafka__request__timeout__ms="5000")
+        poll(lambda: clients() - before, "its client")
+        its = clients() - before
+        with pytest.raises(failure):
+            asked.partitions(options.selection)
+        dropped = weakref.ref(asked)
         del asked
         assert dropped() is None
+        poll(lambda: not its & clients(), "its client's end")
     finally:
         gc.enable()
 
