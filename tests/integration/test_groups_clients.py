@@ -262,15 +262,27 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
+def first_alone(address: str, topic: str, member: Member) -> list[Member]:
+    """The group's first member, after it has read the first record of each partition.
+
+    So no other one has to ask where a partition begins. Such an answer that comes when the partition was revoked makes
+    librdkafka 2.16 ask again half a second later, and go back to the beginning whatever was committed since.
+    """
+    settle([member])
+    write(address, topic, 1)
+    wait_for(lambda: len(read_by([member])) == PARTITIONS, "not everything was read")
+    return [member]
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations(LIBRARIES)), ids=lambda order: order[0].__name__)
 def test_three_libraries_share_a_topic(
     address: str, topic: str, start: Callable[[type[Member]], Member], order: tuple[type[Member], ...]
 ) -> None:
-    members: list[Member] = []
-    for library in order:  # the first one leads
+    members = first_alone(address, topic, start(order[0]))
+    for library in order[1:]:  # the first one leads
         members.append(start(library))
         settle(members)
-    write(address, topic, 20)
+    write(address, topic, 19)
     expected = {(partition, offset) for partition in range(PARTITIONS) for offset in range(20)}
     wait_for(lambda: len(read_by(members)) >= len(expected), "not everything was read")
     found = read_by(members)
@@ -302,18 +314,19 @@ def test_three_libraries_share_a_topic(
 def test_kcat_shares_a_topic_and_hands_it_over(
     address: str, topic: str, kcat: Path, start: Callable[[type[Member]], Member]
 ) -> None:
-    members = [start(Kcat), start(Confluent)]
+    members = first_alone(address, topic, start(Kcat))
+    members.append(start(Confluent))
     settle(members)
-    write(address, topic, 20)
+    write(address, topic, 19)
     wait_for(lambda: len(read_by(members)) >= 120, "not everything was read")
     leaver, stays = members
+    assert any(offset for _, offset in leaver.read), "it has its share"
     leaver.stop()
     settle([stays])
     write(address, topic, 10)
     wait_for(lambda: len(read_by(members)) >= 180, "not everything was read")
     read = sorted(leaver.read + stays.read)
     assert read == [(partition, offset) for partition in range(PARTITIONS) for offset in range(30)], "every record once"
-    assert leaver.read
 
 
 def test_a_static_member_comes_back_without_a_rebalance(address: str, topic: str) -> None:
