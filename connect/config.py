@@ -174,7 +174,7 @@ WORKER: Final = ConfigTable(
             LOW,
             in_range(0),
         ),
-        _key("request.timeout.ms", ConfigType.INT, 40_000, "How long to wait for the Kafka cluster", LOW, in_range(1)),
+        _key("request.timeout.ms", ConfigType.INT, 40_000, "How long to wait for Kafka", LOW, in_range(1, 3_600_000)),
         *group_keys.KEYS,
         _key(
             "tidemill.task.cgroup",

@@ -6,9 +6,9 @@ therefore returns only when the broker has acknowledged the record *and* the fol
 who appended may read the store and find what it wrote.
 
 confluent-kafka is driven from one thread per log; records are handed over to the event loop in batches. A broker that
-goes away is waited for: appends fail after their time limit, following resumes by itself. A topic that goes back (it
-was made anew, or has lost records) ends the following: what was read stands nowhere any more, and what comes now would
-be mixed with it.
+goes away is waited for: an append fails if it is not acknowledged in time, what is acknowledged is waited for until it
+was read, and following resumes by itself. A topic that goes back (it was made anew, or has lost records) ends the
+following: what was read stands nowhere any more, and what comes now would be mixed with it.
 
 What records mean is not known here; see `stores` for the bytes.
 """
@@ -16,11 +16,12 @@ What records mean is not known here; see `stores` for the bytes.
 import asyncio
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import structlog
 from confluent_kafka import (
@@ -44,6 +45,9 @@ log = structlog.get_logger("tidemill.connect.topic_log")
 
 LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # untyped there
 
+C = TypeVar("C")
+T = TypeVar("T")
+
 Settings: TypeAlias = Mapping[str, str]
 """librdkafka settings."""
 
@@ -61,8 +65,15 @@ STORE_PRODUCER: Settings = {
 POLL_S = 0.5
 """How long a follower waits for a record before it looks whether it has been closed."""
 
-ASK_AGAIN_S = 0.1
-"""Before a broker is asked again where a topic begins: one that was just created is not known everywhere at once."""
+ASK_AGAIN_S, ASK_AGAIN_MAX_S = 0.1, 1.0
+"""Before a broker is asked again where a topic begins or ends: one that was just created is not known everywhere at
+once. Where it ends is asked less and less often."""
+
+LAST_ASK_S = 2.0
+"""With less time left no question is begun: its time limit would be told instead of what the cluster said before."""
+
+LETTING_GO = "let go of a client"
+"""The thread that waits for the threads of a client that nobody needs any more."""
 
 MESSAGE_BYTES_MAX = 1_000_000
 """librdkafka's limit where no setting says otherwise."""
@@ -183,8 +194,8 @@ def _cleanup_policy(admin: AdminClient, topic: str, timeout_s: float) -> str:
     """What the cluster says; where it does not say, because that is not permitted, the best is hoped for."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     try:
-        entry = admin.describe_configs([resource], request_timeout=timeout_s)[resource].result(timeout_s).get(POLICY)
-    except (KafkaException, TimeoutError) as error:
+        entry = admin.describe_configs([resource], request_timeout=timeout_s)[resource].result().get(POLICY)
+    except KafkaException as error:
         log.warning("the topic's cleanup.policy is not known; it must be compact", topic=topic, reason=_reason(error))
         return COMPACT
     return COMPACT if entry is None or entry.value is None else str(entry.value)
@@ -197,7 +208,7 @@ def _create_topic(admin: AdminClient, spec: TopicSpec, brokers: int, timeout_s: 
     config = {POLICY: COMPACT, **spec.config}
     wanted = NewTopic(spec.name, num_partitions=spec.partitions, replication_factor=replicas, config=config)
     try:
-        admin.create_topics([wanted], operation_timeout=timeout_s)[spec.name].result(timeout_s)
+        admin.create_topics([wanted], operation_timeout=timeout_s, request_timeout=timeout_s)[spec.name].result()
     except KafkaException as error:
         code = error.args[0].code()
         if code == KafkaError.TOPIC_ALREADY_EXISTS:
@@ -207,6 +218,45 @@ def _create_topic(admin: AdminClient, spec: TopicSpec, brokers: int, timeout_s: 
             advice = f"; the cluster has {brokers} broker(s): lower its replication.factor, or leave it out"
         raise TopicLogError(f"cannot create topic {spec.name!r}: {_reason(error)}{advice}") from error
     log.info("topic created", topic=spec.name, partitions=spec.partitions, replicas=replicas)
+
+
+def ask(make: Callable[[], C], question: Callable[[C], T]) -> T:
+    """What a client answers that is made for this question and goes in a thread of its own; raises what either does.
+
+    The frames of an error are cleared. They hold the client, and whoever dropped the error last, as the event loop
+    may, would wait for the client's threads, and so for the name look-ups that they have begun.
+    """
+    clients = [make()]
+    try:
+        return question(clients[0])
+    except BaseException as error:
+        traceback.clear_frames(error.__traceback__)
+        raise
+    finally:
+        threading.Thread(target=clients.clear, name=LETTING_GO, daemon=True).start()
+
+
+def _ends_of(admin: AdminClient, topic: str, until: float) -> dict[int, int] | str:
+    """Where a topic's partitions end, or why nobody says so; each of two questions may take half of the time there is.
+
+    The topic is looked for among all there are: asked for alone, it would be made.
+    """
+    found = admin.list_topics(timeout=_half(until)).topics.get(topic)
+    if found is None:
+        return "there is no such topic, or it may not be described"
+    if found.error is not None:
+        return found.error.str()
+    asked = {TopicPartition(topic, partition): LATEST for partition in found.partitions}
+    answers = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_half(until))
+    ends = {each.partition: answer.result().offset for each, answer in answers.items()}
+    if min(ends.values(), default=-1) < 0:  # librdkafka's word, and no error, where a connection ended
+        return "no answer came"
+    return ends
+
+
+def _half(until: float) -> float:
+    """Seconds; who does not answer in them may not be the one to ask any more."""
+    return max(until - time.monotonic(), LAST_ASK_S) / 2
 
 
 def admin_client(client: Settings, hear: Callable[[KafkaError], None] | None = None) -> AdminClient:
@@ -336,49 +386,57 @@ class TopicLog:
         """Return when everything up to these offsets, by partition, has been handed to `on_records`."""
         await self._handed_over(offsets)
 
-    async def catch_up(self) -> None:
+    async def catch_up(self, timeout_s: float) -> None:
         """Return when all that stands in the topic by now, whoever wrote it, has been handed to `on_records`.
 
         Raises TopicLogError if that cannot be known or does not come about in time.
         """
-        reason = ""
+        until = time.monotonic() + timeout_s
+        ends = await self._ends(until, timeout_s)
+        self._follow_too(ends)
         try:
-            async with asyncio.timeout(self._append_timeout_s):
-                while isinstance(ends := await asyncio.to_thread(self._ends), str):  # as while leaders change
-                    reason = f": {ends}"
-                    await asyncio.sleep(ASK_AGAIN_S)
-                self._follow_too(ends)
-                await self._until(
-                    lambda: all(self._read_to.get(partition, 0) >= end for partition, end in ends.items())
-                )
+            async with asyncio.timeout(until - time.monotonic()):
+                await self._until(lambda: not self._behind(ends))
         except TimeoutError:
-            raise TopicLogError(
-                f"topic {self.topic!r} could not be read to its end within {self._append_timeout_s:g} s{reason}"
-            ) from None
+            raise self._not_read("; ".join(self._behind(ends)), timeout_s) from None
 
-    def _ends(self) -> dict[int, int] | str:
-        """Where the partitions end, transactions that are under way left out; or why nobody says so.
+    async def _ends(self, until: float, timeout_s: float) -> dict[int, int]:
+        """Where the partitions end, transactions that are under way left out, as soon as a cluster says so."""
+        pause_s = ASK_AGAIN_S
+        while isinstance(ends := await self._ends_told(until), str):  # as while leaders change
+            if self._failure is not None:
+                raise self._failure
+            if until - time.monotonic() < pause_s + LAST_ASK_S:
+                raise self._not_read(ends, timeout_s)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, ASK_AGAIN_MAX_S)
+        return ends
 
-        No error with a frame of this in it: whoever lets go of it last would wait for the threads of the client.
-        """
-        admin = admin_client(self._client)
+    async def _ends_told(self, until: float) -> dict[int, int] | str:
+        """What one question brings: the ends, or why they are not known."""
+        read_to = dict(self._read_to)
         try:
-            topic = admin.list_topics(self.topic, timeout=self._append_timeout_s).topics[self.topic]
-            if topic.error is not None or not topic.partitions:
-                return "there is no such topic" if topic.error is None else topic.error.str()
-            asked = {TopicPartition(self.topic, partition): LATEST for partition in topic.partitions}
-            answers = admin.list_offsets(
-                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._append_timeout_s
+            ends = await asyncio.to_thread(
+                ask, lambda: admin_client(self._client), lambda admin: _ends_of(admin, self.topic, until)
             )
-            for answer in answers.values():
-                if (error := answer.exception()) is not None:
-                    return _reason(error)
-            ends = {each.partition: answer.result().offset for each, answer in answers.items()}
         except KafkaException as error:
             return _reason(error)
-        if min(ends.values()) < 0:  # librdkafka's word, and no error, where a connection ended
-            return "no answer came"
+        if isinstance(ends, dict):
+            for partition, end in ends.items():
+                if end < read_to.get(partition, 0):  # it is another, shorter one, or its leader has yet to learn more
+                    return f"partition {partition} was read to {read_to[partition]}, and is said to end at {end}"
         return ends
+
+    def _behind(self, ends: Mapping[int, int]) -> list[str]:
+        """Which partitions have not been read to these ends, in words."""
+        return [
+            f"partition {partition} ends at {end}, and was read to {self._read_to.get(partition, 0)}"
+            for partition, end in sorted(ends.items())
+            if self._read_to.get(partition, 0) < end
+        ]
+
+    def _not_read(self, reason: str, timeout_s: float) -> TopicLogError:
+        return TopicLogError(f"topic {self.topic!r} could not be read to its end within {timeout_s:g} s: {reason}")
 
     async def append(self, records: Sequence[tuple[bytes, bytes | None]], headers: Headers = ()) -> Mapping[int, int]:
         """Write `records` in order; returns once all are acknowledged and have been handed to `on_records`.

@@ -135,6 +135,8 @@ class Validator:
         if plugin.kind is PluginKind.SINK:
             yield from _sink_rules(config)
             group = config.get("consumer.override.group.id", f"connect-{config.get('name', '')}")
+            if not group.strip():
+                yield "consumer.override.group.id", "The id of a consumer group must not be empty"
             if group == self._around.group_id:
                 where = "consumer.override.group.id" if "consumer.override.group.id" in config else "name"
                 yield where, f"Consumer group {group} conflicts with Connect worker group {self._around.group_id}"

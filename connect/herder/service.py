@@ -6,7 +6,7 @@ a deadline. One event is one `step`, taken on the event loop without a pause in 
 read at any time and is never half changed; the REST API reads it directly and never waits for a slow connector.
 
 Writes of the REST API are serialised by the office around *decide, append, applied*: a decision is made in office, on
-the state it will be appended to. It is held for one round trip to the broker, never while a plugin is asked something.
+the state it will be appended to. It is held for round trips to the broker, never while a plugin is asked something.
 """
 
 import asyncio
@@ -87,6 +87,9 @@ START_SLOT_S = 10.0
 
 KILL_TIMEOUT_S = 10.0
 """How long the end of a task may take that did not end within its grace period."""
+
+CATCH_UP_S = 20.0
+"""How long the offsets topic may take to be read to its end before offsets are written; no other write goes on then."""
 
 LAST_WORDS_TIMEOUT_S = 3.0
 """How long a stopping worker tries to say that its tasks are no longer assigned."""
@@ -704,7 +707,7 @@ class Herder:
         """
         async with self.office.deciding():
             self._insist_stopped(connector, submitted)
-            await self._offset_log.catch_up()  # what its tasks wrote last may not have come by
+            await self._offset_log.catch_up(CATCH_UP_S)  # what its tasks wrote last may not have come by
             await self.office.confirm()  # that took its time
             self._insist_stopped(connector, submitted)
             await self._offset_log.append(change())

@@ -15,9 +15,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
 
-from tidemill.connect.topic_log import Settings, admin_client
+from tidemill.connect.topic_log import Settings, admin_client, ask
 from tidemill.core import errors
 from tidemill.core.client.admin import Admin
 from tidemill.core.client.cluster import ClusterClient
@@ -53,6 +52,8 @@ def parse_entry(partition: Mapping[str, Any], offset: Mapping[str, Any] | None) 
         raise BadSinkOffset(
             f"The partition for a sink connector offset must contain the keys '{TOPIC}' and '{PARTITION}'"
         )
+    if "\0" in topic:
+        raise BadSinkOffset(f"The value of '{TOPIC}' must be the name of a topic, got {topic!r}")
     number = _number(partition[PARTITION], PARTITION, PARTITION_MAX)
     if offset is None:
         return TopicPartition(topic, number, -1)
@@ -73,39 +74,65 @@ def _number(value: Any, name: str, most: int) -> int:
 
 
 def committed(client: Settings, group: str, timeout_s: float) -> list[TopicPartition]:
-    """What the group has committed, in the order of topics and partitions."""
-    admin = admin_client(client)
-    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=timeout_s)
+    """What the group has committed, in the order of topics and partitions.
+
+    Our own client asks where it can: librdkafka's (2.16, its issue 5040) ends the whole process by SIGSEGV when the
+    coordinator has just moved, that is, when OffsetFetch is answered with NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE.
+    """
     try:
-        found = asked[group].result(timeout_s).topic_partitions
+        dialer = _dialer(client)
+    except ConfigError:
+        found = _told_to_librdkafka(client, group, timeout_s)
+    else:
+        found = asyncio.run(_told(client["bootstrap.servers"], dialer, group, timeout_s))
+    return sorted((each for each in found if each.offset >= 0), key=lambda each: (each.topic, each.partition))
+
+
+async def _told(bootstrap: str, dialer: TcpDialer, group: str, timeout_s: float) -> list[TopicPartition]:
+    try:
+        async with ClusterClient(bootstrap, dialer=dialer, call_timeout_ms=int(timeout_s * 1000)) as cluster:
+            found = await Admin(cluster).committed_offsets(group)
+    except errors.GroupIdNotFound:
+        return []
+    except (errors.KafkaError, OSError) as error:
+        raise GroupFailed(f"cannot read the offsets of group {group}: {error}") from error
+    return [TopicPartition(*at, each.offset) for at, each in found.items()]
+
+
+def _told_to_librdkafka(client: Settings, group: str, timeout_s: float) -> list[TopicPartition]:
+    wanted = [ConsumerGroupTopicPartitions(group)]
+    try:
+        answer = ask(
+            lambda: admin_client(client),
+            lambda admin: admin.list_consumer_group_offsets(wanted, request_timeout=timeout_s)[group].result(),
+        )
+        return list(answer.topic_partitions)
     except KafkaException as error:
         if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
             return []
         raise GroupFailed(f"cannot read the offsets of group {group}: {error.args[0].str()}") from error
-    return sorted((each for each in found if each.offset >= 0), key=lambda each: (each.topic, each.partition))
 
 
 def alter(client: Settings, group: str, wanted: Sequence[TopicPartition], timeout_s: float) -> None:
     """Commit `wanted` for the group; an offset of -1 drops the commit of that partition."""
-    admin = admin_client(client)
     moves = [each for each in wanted if each.offset >= 0]
     drops = [Partition(each.topic, each.partition) for each in wanted if each.offset < 0]
-    dialer = _dialer(client, group) if drops else None
-    if moves:
-        _alter(admin, group, moves, timeout_s)
-    if dialer is not None:
-        asyncio.run(_drop(client["bootstrap.servers"], dialer, group, drops, timeout_s))
-
-
-def _dialer(client: Settings, group: str) -> TcpDialer:
-    """How our own client gets there, which asks for what librdkafka cannot; raises GroupFailed."""
     try:
-        return dialer_of({name: str(value) for name, value in client.items() if is_security(name)})
+        dialer = _dialer(client) if drops else None
     except ConfigError as error:
         raise GroupFailed(
             f"single partitions of group {group} cannot be reset on this cluster ({error}): move them to an offset, or "
             "reset all of them"
         ) from None
+    if moves:
+        _alter(client, group, moves, timeout_s)
+    if dialer is not None:
+        asyncio.run(_drop(client["bootstrap.servers"], dialer, group, drops, timeout_s))
+
+
+def _dialer(client: Settings) -> TcpDialer:
+    """How our own client gets there, which asks for what librdkafka cannot; raises ConfigError."""
+    return dialer_of({name: str(value) for name, value in client.items() if is_security(name)})
 
 
 async def _drop(
@@ -127,12 +154,13 @@ async def _drop(
         raise GroupFailed(f"cannot reset partitions of group {group}: {'; '.join(refused)}")
 
 
-def _alter(admin: AdminClient, group: str, offsets: list[TopicPartition], timeout_s: float) -> None:
-    asked = admin.alter_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions(group, offsets)], request_timeout=timeout_s
-    )
+def _alter(client: Settings, group: str, offsets: list[TopicPartition], timeout_s: float) -> None:
+    wanted = [ConsumerGroupTopicPartitions(group, offsets)]
     try:
-        done = asked[group].result(timeout_s).topic_partitions
+        done = ask(
+            lambda: admin_client(client),
+            lambda admin: admin.alter_consumer_group_offsets(wanted, request_timeout=timeout_s)[group].result(),
+        ).topic_partitions
     except KafkaException as error:
         raise GroupFailed(f"cannot move group {group}: {error.args[0].str()}") from error
     refused = [f"{each.topic}-{each.partition}: {each.error.str()}" for each in done if each.error is not None]
@@ -142,9 +170,11 @@ def _alter(admin: AdminClient, group: str, offsets: list[TopicPartition], timeou
 
 def reset(client: Settings, group: str, timeout_s: float) -> None:
     """Forget everything the group has committed."""
-    admin = admin_client(client)
     try:
-        admin.delete_consumer_groups([group], request_timeout=timeout_s)[group].result(timeout_s)
+        ask(
+            lambda: admin_client(client),
+            lambda admin: admin.delete_consumer_groups([group], request_timeout=timeout_s)[group].result(),
+        )
     except KafkaException as error:
         if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
             raise GroupFailed(f"cannot delete group {group}: {error.args[0].str()}") from error

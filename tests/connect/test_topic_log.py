@@ -20,11 +20,13 @@ from tests.broker.broker_world import running_broker
 from tidemill import services
 from tidemill.broker.partitions import permitted_topic
 from tidemill.connect.topic_log import (
+    LETTING_GO,
     LogRecord,
     RecordTooLarge,
     TopicLog,
     TopicLogError,
     TopicSpec,
+    ask,
     copies,
     ensure_topics,
 )
@@ -372,13 +374,13 @@ async def test_what_another_one_writes_can_be_waited_for(bootstrap: str, topic: 
 async def test_all_that_others_have_written_can_be_waited_for(bootstrap: str, topic: str) -> None:
     told: list[LogRecord] = []
     async with follow(bootstrap, topic, told.extend) as log:
-        await log.catch_up()
+        await log.catch_up(20)
         for count in (20, 40, 60):
             other = Producer(client(bootstrap))
             for number in range(20):
                 other.produce(topic, key=b"%d" % number, value=b"v")
             other.flush()
-            await log.catch_up()
+            await log.catch_up(20)
             assert len(told) == count
 
 
@@ -398,7 +400,7 @@ async def test_partitions_that_come_later_are_followed_too(bootstrap: str, uniqu
         for key in keys:
             other.produce(name, b"v", key)
         other.flush()
-        await first.catch_up()
+        await first.catch_up(20)
         assert sorted(each.key or b"" for each in early) == sorted(keys)
         assert {each.partition for each in early} == {0, 1, 2}
 
@@ -422,13 +424,68 @@ async def test_what_cannot_be_read_to_its_end_is_told(tmp_path: Path) -> None:
     try:
         address = broker.facts["address"]
         ensure_topics(client(address), spec("t"), timeout_s=20)
-        async with follow(address, "t", lambda records: None, append_timeout_s=5) as log:
-            await log.catch_up()
+        async with follow(address, "t", lambda records: None) as log:
+            await log.catch_up(20)
             broker.kill()
-            with pytest.raises(TopicLogError, match="topic 't'"):
-                await log.catch_up()
+            with pytest.raises(TopicLogError, match=r"read to its end within 4 s: (Failed to get metadata|no answer)"):
+                await log.catch_up(4)
     finally:
         broker.stop()
+
+
+async def test_a_topic_that_is_gone_is_not_made_by_asking_for_its_end(bootstrap: str, topic: str) -> None:
+    admin = AdminClient(client(bootstrap))
+    async with follow(bootstrap, topic, lambda records: None) as log:
+        await asyncio.to_thread(admin.delete_topics([topic])[topic].result, 20)
+        with pytest.raises(TopicLogError, match="no such topic"):
+            await log.catch_up(4)
+        assert topic not in (await asyncio.to_thread(admin.list_topics, timeout=20)).topics
+
+
+async def test_what_stands_in_a_topic_that_was_made_anew_is_waited_for(bootstrap: str, topic: str) -> None:
+    told: list[LogRecord] = []
+    log = TopicLog(topic, client(bootstrap), told.extend, start_timeout_s=30, append_timeout_s=30, may_begin_anew=True)
+    async with log:
+        for number in range(10):
+            await log.append([(b"%d" % number, b"old")])
+        await made_anew(bootstrap, topic)
+        other = Producer(client(bootstrap) | {"partitioner": "murmur2_random"})
+        other.produce(topic, b"new", b"1")
+        other.flush()
+        await log.catch_up(20)
+        assert told[-1].value == b"new"
+
+
+class Client:
+    """Tells of the thread that it goes in."""
+
+    def __init__(self, goes: list[str], gone: threading.Event) -> None:
+        self._goes, self._gone = goes, gone
+
+    def __del__(self) -> None:
+        self._goes.append(threading.current_thread().name)
+        self._gone.set()
+
+
+@pytest.mark.parametrize("failure", [None, KafkaException("an answer"), ValueError("an answer")])
+def test_a_client_goes_in_a_thread_of_its_own(failure: Exception | None) -> None:
+    """Also while the error is there that its question was answered with."""
+    goes: list[str] = []
+    gone = threading.Event()
+
+    def question(client: Client) -> str:
+        if failure is not None:
+            raise failure
+        return f"an answer of {client}"
+
+    told: object
+    try:
+        told = ask(lambda: Client(goes, gone), question)
+    except Exception as error:
+        told = error
+    assert gone.wait(20)
+    assert goes == [LETTING_GO]
+    assert "an answer" in str(told)
 
 
 class Offsets(dict[int, int]):

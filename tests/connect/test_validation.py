@@ -221,6 +221,7 @@ async def test_passwords_are_hidden_also_in_complaints() -> None:
         ({"topics": "a", "topics.regex": "b"}, ["topics", "topics.regex"], "mutually exclusive"),
         ({"topics.regex": "("}, ["topics.regex"], "not a regular expression"),
         ({"topics": "a,b", "errors.deadletterqueue.topic.name": "b"}, ["topics"], "The DLQ topic 'b' may not be"),
+        ({"topics": "a", "consumer.override.group.id": " "}, ["consumer.override.group.id"], "must not be empty"),
         (
             {"topics": "a", "consumer.override.group.id": "workers"},
             ["consumer.override.group.id"],

@@ -1,8 +1,6 @@
 """What the driver asks a real cluster"""
 
-import contextlib
 import gc
-import os
 import socket
 import threading
 import time
@@ -13,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.librdkafka_clients import clients
 from tests.spark_sink.conftest import Topics, poll
 from tests.spark_sink.debezium_events import Message
 from tidemill import services
@@ -110,16 +109,6 @@ def test_an_address_that_says_nothing_is_given_up_soon() -> None:
         options = parse_options({"kafka.bootstrap.servers": address, "subscribe": "t"}, streaming=True)
         with pytest.raises(ClusterUnreachable, match=f"{address}: the cluster does not answer"):
             Cluster(options).partitions(options.selection)
-
-
-def clients() -> set[str]:
-    """The main threads of librdkafka's clients in this process."""
-    found = set()
-    for thread in os.listdir("/proc/self/task"):
-        with contextlib.suppress(OSError):  # it has ended
-            if Path(f"/proc/self/task/{thread}/comm").read_text().startswith("rdk:main"):
-                found.add(thread)
-    return found
 
 
 @pytest.mark.parametrize(("is_there", "failure"), [(False, ClusterUnreachable), (True, UnknownTopic)])

@@ -33,6 +33,7 @@ from tidemill.connect.herder.commands import (
     SetTarget,
 )
 from tidemill.connect.herder.events import StartTask
+from tidemill.connect.herder.office import NotInOffice
 from tidemill.connect.herder.plugin_calls import off_loop, split
 from tidemill.connect.herder.service import Herder, Surroundings
 from tidemill.connect.herder.state import Submitted
@@ -492,26 +493,43 @@ class Meddled(list[KeyValue]):
         return super().__iter__()
 
 
+def take_office(bench: Bench, settings: Settings) -> None:
+    """As another worker that leads now, and may have resumed the connector."""
+    assert bench.herder.office.key is not None
+    rival = Term(bench.herder.office.terms.current.number + 1, "rival").encoded()
+    producer = Producer({"bootstrap.servers": settings["bootstrap.servers"]})
+    key, value = encode_config(bench.herder.office.key)
+    producer.produce(settings["config.storage.topic"], key=key, value=value, headers=[(TERM_HEADER, rival)])
+    assert producer.flush(20) == 0
+
+
 async def test_offsets_that_were_written_while_another_took_office_are_not_said_to_count(
     open_bench: Any, worker_settings: Settings
 ) -> None:
     settings = worker_settings()
     async with open_bench(settings) as bench:
         await stopped(bench)
-        current = bench.herder.office.terms.current
-        rival = Term(current.number + 1, "rival").encoded()
-
-        def take_office() -> None:
-            """As another worker that leads now, and may have resumed the connector."""
-            producer = Producer({"bootstrap.servers": settings["bootstrap.servers"]})
-            key, value = encode_config(bench.herder.office.key)
-            producer.produce(settings["config.storage.topic"], key=key, value=value, headers=[(TERM_HEADER, rival)])
-            assert producer.flush(20) == 0
-
         records = Meddled([(encode_offset_key("c", {"file": "x"}), b'{"pos":1}')])
-        records.meddle = take_office
+        records.meddle = lambda: take_office(bench, settings)
         with pytest.raises(TopicLogError, match="Another worker took over the group"):
             await rewrite(bench, records)
+
+
+async def test_offsets_are_not_written_where_another_took_office_while_the_topic_was_read(
+    open_bench: Any, worker_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, read = worker_settings(), TopicLog.catch_up
+    async with open_bench(settings) as bench:
+        await stopped(bench)
+
+        async def read_slowly(log: TopicLog, timeout_s: float) -> None:
+            await read(log, timeout_s)
+            await asyncio.to_thread(take_office, bench, settings)
+
+        monkeypatch.setattr(TopicLog, "catch_up", read_slowly)
+        with pytest.raises(NotInOffice):
+            await rewrite(bench, [(encode_offset_key("c", {"file": "x"}), b'{"pos":1}')])
+        assert not bench.herder.offsets.stored("c")
 
 
 async def test_last_words_of_tasks_nobody_knows_are_harmless(open_bench: Any) -> None:
